@@ -37,6 +37,7 @@ from harness.models import (
     ScriptedModel,
     open_batched,
 )
+from harness.observe import open_dashboard, open_socket
 from harness.shared import Counter, open_cache, open_once
 from harness.testing import assert_stable_under_load, hold_clock
 from harness.testing.provider import open_provider
@@ -147,6 +148,8 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.models.NamedModel.__aenter__": entering(MODELS["NamedModel"]),
     "harness.models.open_batched": entering(lambda: open_batched(MODELS["OpenAIModel"]())),
     "harness.agents.open_mcp_tools": entering(lambda: open_mcp_tools("python -m nothing")),
+    "harness.observe.open_dashboard": entering(open_dashboard),
+    "harness.observe.open_socket": entering(open_socket),
     "harness.asyncio_bridge.open_asyncio": entering(open_asyncio),
     "harness.asyncio_bridge.run_asyncio": lambda: run_asyncio(function, 1),
     "harness.testing.chaos.assert_stable_under_load": lambda: assert_stable_under_load(
@@ -267,6 +270,7 @@ MODULES = [
     "harness.journal",
     "harness.limits",
     "harness.models",
+    "harness.observe",
     "harness.policies",
     "harness.runs",
     "harness.shared",

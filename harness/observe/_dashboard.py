@@ -40,6 +40,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from harness._outside_trio import refuse_outside_trio
 from harness.limits import Limiter
 from harness.observe._assets import asset
 from harness.observe._beside import beside
@@ -114,6 +115,7 @@ def open_dashboard(
 async def _open(
     port: int, allow_cancel: bool, limiters: Collection[Limiter]
 ) -> AsyncGenerator[str, None]:
+    refuse_outside_trio("the block of open_dashboard() was entered")
     with pictured("open_dashboard()", limiters) as live:
         async with serving_page(live, port=port, allow_cancel=allow_cancel) as address:
             yield address

@@ -22,6 +22,7 @@ from typing import Any
 
 import trio
 
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import NotObservableError
 from harness.limits import Limiter
 from harness.observe._beside import beside
@@ -71,6 +72,7 @@ def open_socket(*, limiters: Collection[Limiter] = ()) -> AbstractAsyncContextMa
 
 @asynccontextmanager
 async def _open(limiters: Collection[Limiter]) -> AsyncGenerator[Path, None]:
+    refuse_outside_trio("the block of open_socket() was entered")
     with pictured("open_socket()", limiters) as live:
         async with serving(live) as path:
             yield path
