@@ -52,6 +52,7 @@ from harness._lazy import lazy
 if TYPE_CHECKING:
     from harness.flow import speedup
     from harness.observe._analysis import Analysis, OpenWait, RunAnalysis, Step, analyse
+    from harness.observe._chrome import export_chrome
     from harness.observe._constraint import LimitUse
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
@@ -68,6 +69,7 @@ __all__ = [
     "Stragglers",
     "TraceRecording",
     "analyse",
+    "export_chrome",
     "read_trace",
     "record",
     "speedup",
