@@ -37,7 +37,7 @@ from harness.models import (
     ScriptedModel,
     open_batched,
 )
-from harness.observe import open_dashboard, open_socket
+from harness.observe import open_dashboard, open_socket, record
 from harness.shared import Counter, open_cache, open_once
 from harness.testing import assert_stable_under_load, hold_clock
 from harness.testing.provider import open_provider
@@ -150,6 +150,7 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.agents.open_mcp_tools": entering(lambda: open_mcp_tools("python -m nothing")),
     "harness.observe.open_dashboard": entering(open_dashboard),
     "harness.observe.open_socket": entering(open_socket),
+    "harness.observe.record": entering(lambda: record("never-made.jsonl")),
     "harness.asyncio_bridge.open_asyncio": entering(open_asyncio),
     "harness.asyncio_bridge.run_asyncio": lambda: run_asyncio(function, 1),
     "harness.testing.chaos.assert_stable_under_load": lambda: assert_stable_under_load(
@@ -207,6 +208,7 @@ NEED_NO_WORDS = {
 """Public async names that are not in the table, and why."""
 
 SAME_AS = {
+    "harness.observe.TraceRecording": "harness.observe.record",
     "harness.agents.AgentStream": "harness.agents.Agent.stream",
     "harness.asyncio_bridge.AsyncioLoop": "harness.asyncio_bridge.open_asyncio",
     "harness.flow.PipelineStream": "harness.flow.Pipeline.open",

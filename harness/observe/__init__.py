@@ -52,6 +52,7 @@ from harness._lazy import lazy
 if TYPE_CHECKING:
     from harness.flow import speedup
     from harness.observe._analysis import Analysis, OpenWait, RunAnalysis, Step, analyse
+    from harness.observe._chrome import export_chrome
     from harness.observe._constraint import LimitUse
     from harness.observe._dashboard import open_dashboard
     from harness.observe._read import read_trace
@@ -71,6 +72,7 @@ __all__ = [
     "Stragglers",
     "TraceRecording",
     "analyse",
+    "export_chrome",
     "open_dashboard",
     "open_socket",
     "read_trace",
