@@ -282,7 +282,7 @@ async def _read_and_run(
                     open_source(read, name=name) as source,
                     looked_at(live, options, display, recording),
                 ):
-                    work = attrs.evolve(work, function=function, journal=journal, live=live)
+                    work = attrs.evolve(work, function=function, journal=journal)
                     report = await run_batch(work, source, reading, lines, display)
                 if report.refused is not None:
                     raise InputError(report.refused)

@@ -36,8 +36,6 @@ from harness.errors import FanOutError, JournaledError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.journal import IdentifiedJournal
 from harness.limits import Limiter
-from harness.observe._live import Live
-from harness.observe._plain import plain
 from harness.policies import Attempt, BestEffort, FailFast
 from harness.runs import open_run
 
@@ -87,9 +85,6 @@ class Work:
     budget: Budget | None = None
     """What the whole batch may use."""
 
-    live: Live | None = None
-    """What pictures the batch, and is told what has failed."""
-
     tokens_per_minute: int | None = None
     """How many tokens `limiter` allows, to warn of records that take more; None: no warning."""
 
@@ -108,8 +103,6 @@ async def run_batch(
     Cancellation: cancels what is in flight; what had ended is written.
     """
     report = Report(Tally(with_tracebacks=work.tracebacks))
-    if work.live is not None:
-        work.live.failures = partial(_failures, report.tally)
     started_at = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_show, display, report.tally, reading, lines, work.limiter)
@@ -122,14 +115,6 @@ async def run_batch(
         if report.limits.waits:
             report.feasible = _feasible(work, work.limiter, report.tally)
     return report
-
-
-def _failures(tally: Tally) -> dict[str, Any]:
-    return {
-        "total": tally.without_success,
-        "kinds": [(plain(kind), count) for kind, count in tally.error_kinds.most_common()],
-        "examples": [plain(text) for _, text in tally.examples],
-    }
 
 
 def _feasible(work: Work, limiter: Limiter, tally: Tally) -> str | None:

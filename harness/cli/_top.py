@@ -164,9 +164,7 @@ def _limit_words(limits: dict[str, Any]) -> str:
     return f"limits of {limits['name']}: {', '.join(used)}"
 
 
-def _failure_words(failures: dict[str, Any] | None) -> list[str]:
-    if failures is None:
-        return []
+def _failure_words(failures: dict[str, Any]) -> list[str]:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in failures["kinds"])
     return [
         f"failures: {failures['total']:,}{f' ({kinds})' if kinds else ''}",

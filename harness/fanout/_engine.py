@@ -46,7 +46,7 @@ from harness.fanout._result import Hedges, Result, Results, ResultStatus, Sink
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
-from harness.fanout._watch import NOBODY, Counts, watching
+from harness.fanout._watch import NOBODY, Counts, Watch, watching
 from harness.policies import Decision, FailFast
 from harness.runs import Run
 from harness.runs._cleanup import shielded_from
@@ -112,6 +112,7 @@ class Engine:
         "_source",
         "_source_error",
         "_stopped",
+        "_watch",
         "_work",
         "base",
         "cut",
@@ -173,6 +174,8 @@ class Engine:
         self.run: Run  # Set by `begin`, like the next; the two after by `drive`.
         self.base: contextvars.Context
         """What items are pulled and started in."""
+        self._watch: Watch | None = None
+        """What is told how far it comes."""
         self._shielded_from: str | None = None
         """The run whose stops and cancels a cleanup block holds off, with those from above."""
         self.nursery: trio.Nursery
@@ -207,9 +210,10 @@ class Engine:
         self.run = run
         self.base = contextvars.copy_context()
         self._shielded_from = shielded_from()
-        if (watch := watching.get()) is not None:
+        self._watch = watching.get()
+        if self._watch is not None:
             self.base.run(watching.set, NOBODY)
-            watch.begun(self._plan.run_name, self)
+            self._watch.begun(self._plan.run_name, self)
         run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
@@ -276,8 +280,8 @@ class Engine:
             if isinstance(source, SyncSource):
                 self._close_sync(source)
             self._work.end()
-            if (watch := watching.get()) is not None:
-                watch.over(self)
+            if self._watch is not None:
+                self._watch.over(self)
             if self._ledger is None:  # A ledger still has to give back what it began.
                 for job in self._feed.left_over():
                     self.hand_on(self.skip(job))
@@ -626,7 +630,10 @@ class Engine:
 
     def _judge(self, result: Result[Any]) -> None:
         """Put a result to the policy. Successes may be left out unless they count."""
-        self.failed += result.failed
+        if result.failed:
+            self.failed += 1
+            if self._watch is not None:
+                self._watch.failed(result.key, result.error)
         self._cut_short = self._cut_short or result.status == "cancelled"
         self.base.run(self._join.add, result)  # The judge may be the caller's.
 

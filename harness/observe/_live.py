@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
@@ -27,7 +27,7 @@ from harness._words import error_in_words
 from harness.fanout._watch import NOBODY, Counts, Watch, Watched, watched_by, watching
 from harness.limits import Limiter, LimiterStatistics
 from harness.observe._plain import plain
-from harness.runs import Event, Run, RunOver, observing
+from harness.runs import Run
 from harness.runs._current import current
 
 RUNS_SHOWN = 200
@@ -45,16 +45,6 @@ _DEPTH_SHOWN = 1000
 
 _KINDS_AT_MOST = 50
 _EXAMPLES_SHOWN = 3
-_SEEN_AT_MOST = 64
-"""How many errors are known again in the runs above, which end within the same moment."""
-
-
-class Failures(Protocol):
-    """Where a picture finds out what has failed, if the program keeps count."""
-
-    def __call__(self) -> dict[str, Any]:
-        """Return ``total``, ``kinds`` (name and count of each) and ``examples``."""
-        ...
 
 
 def _unknown() -> None:
@@ -120,8 +110,9 @@ class Live:
         """
         self._program = os.path.basename(sys.argv[0]) if program is None else program
         self._limiters = tuple(limiters)
-        self.failures: Failures | None = None
-        """Says what has failed, if somebody counts that."""
+        self._failed = 0
+        self._kinds: Counter[str] = Counter()
+        self._examples: list[str] = []
         self._expected = expected
         self._fan_outs: list[_FanOut] = []
         self._begun = 0
@@ -149,6 +140,19 @@ class Live:
                 one.end()
         if (also := self._others()) is not None:
             also.over(fan_out)
+
+    def failed(self, key: Any, error: BaseException | None) -> None:
+        """Hear that an item has failed."""
+        self._failed += 1
+        for root in root_errors(error)[:1] if error is not None else ():
+            kind = type(root).__name__
+            if kind not in self._kinds and len(self._kinds) >= _KINDS_AT_MOST:
+                kind = "other errors"
+            self._kinds[kind] += 1
+            if len(self._examples) < _EXAMPLES_SHOWN:
+                self._examples.append(plain(f"{key}: {error_in_words(root)}"))
+        if (also := self._others()) is not None:
+            also.failed(key, error)
 
     def _others(self) -> Watch | None:
         return None if self._also is NOBODY else self._also
@@ -190,7 +194,11 @@ class Live:
                 ),
                 "waiting_for_limits": sum(one.waiting for one in limits),
             },
-            "failures": None if self.failures is None else self.failures(),
+            "failures": {
+                "total": self._failed,
+                "kinds": [(plain(kind), count) for kind, count in self._kinds.most_common()],
+                "examples": self._examples,
+            },
         }
 
     def find(self, run_id: str) -> Run | None:
@@ -200,7 +208,7 @@ class Live:
 
 @contextmanager
 def pictured(call: str, limiters: Collection[Limiter]) -> Iterator[Live]:
-    """Picture what happens inside the block, failures included.
+    """Picture what happens inside the block.
 
     Args:
       call: What a refusal names.
@@ -213,48 +221,8 @@ def pictured(call: str, limiters: Collection[Limiter]) -> Iterator[Live]:
         if not isinstance(one, Limiter):
             raise TypeError(f"{call} takes limiters=[limiter, ...], and {one!r} is none")
     live = Live(limiters=limiters)
-    failed = _Failed()
-    live.failures = failed.picture
-    with observing(failed), watched_by(live):
+    with watched_by(live):
         yield live
-
-
-class _Failed:
-    """Counts the errors that end runs, each where it came up first."""
-
-    def __init__(self) -> None:
-        self._total = 0
-        self._kinds: Counter[str] = Counter()
-        self._examples: list[str] = []
-        self._seen: deque[int] = deque(maxlen=_SEEN_AT_MOST)
-
-    def __call__(self, event: Event) -> None:
-        """Do nothing: what the program itself emits isn't looked at."""
-
-    def notice(self, event: Event) -> None:
-        over = event.payload
-        if type(over) is not RunOver or over.error is None:
-            return
-        for root in root_errors(over.error):
-            # It ends the runs above as well, unless one of them deals with it. By identity: kept
-            # alive, it would keep what its frames hold.
-            if id(root) in self._seen:
-                continue
-            self._seen.append(id(root))
-            self._total += 1
-            kind = type(root).__name__
-            if kind not in self._kinds and len(self._kinds) >= _KINDS_AT_MOST:
-                kind = "other errors"
-            self._kinds[kind] += 1
-            if len(self._examples) < _EXAMPLES_SHOWN:
-                self._examples.append(plain(f"{event.path}: {error_in_words(root)}"))
-
-    def picture(self) -> dict[str, Any]:
-        return {
-            "total": self._total,
-            "kinds": [(plain(kind), count) for kind, count in self._kinds.most_common()],
-            "examples": self._examples,
-        }
 
 
 def _live_runs() -> Iterator[Run]:

@@ -113,7 +113,10 @@ class Failures:
                     "total_messages": len(group.messages) + len(group.others),
                     "traceback": group.traceback,
                     "total": group.total,
-                    "runs": [[numbers.get(one, -1), names.get(one, plain(one))] for one in group.run_ids],
+                    "runs": [
+                        [numbers.get(one, -1), names.get(one) or plain(one)]
+                        for one in group.run_ids
+                    ],
                 }
                 for group in groups[:GROUPS_SHOWN]
             ],

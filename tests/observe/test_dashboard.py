@@ -6,16 +6,20 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import trio
 
 import harness
+from harness.limits import Limiter
 from harness.observe import open_dashboard
 from harness.observe._dashboard import serving_page
 from harness.observe._live import Live
 from harness.runs import Run
+from tests.support.browser import Browser, open_browser
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"]
 PUBLIC = ["/", "/dashboard.js", "/rows.js", "/page.css"]
@@ -225,3 +229,55 @@ async def test_a_taken_port_is_an_error_on_entry() -> None:
         with pytest.raises(OSError, match="use"):
             async with open_dashboard(port=int(page.host.partition(":")[2])):
                 raise AssertionError("it was opened")
+
+
+# In a browser -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_the_page_shows_a_program_live_and_cancels_what_is_chosen(tmp_path: Path) -> None:
+    hostile = "<img src=x onerror='window.hurt=1'>\x1b[31m"
+
+    def look(browser: Browser) -> list[str]:
+        browser.asked_for()
+        browser.open(address)
+        browser.wait_for(
+            "document.getElementById('tree').querySelectorAll('[role=row]').length > 3"
+        )
+        assert token not in browser.run("return location.href + document.documentElement.outerHTML")
+        said = browser.run("return document.body.innerText")
+        for words in ("<img src=x", "provider", "3 of 3 live runs", "0 of 2", "Live."):
+            assert words in said
+        assert browser.run("return window.hurt ?? null") is None
+        assert browser.run("return document.images.length") == 0
+        browser.run("document.getElementById('tree').focus()")
+        browser.press("\ue015", "\ue015")  # Down to the second item.
+        browser.wait_for("!document.getElementById('cancel').disabled")
+        browser.run("document.getElementById('cancel').click()")
+        browser.wait_for("document.getElementById('said').textContent === 'Asked it to cancel.'")
+        browser.run("location.reload()")  # The token is kept in this tab.
+        browser.wait_for("document.getElementById('state')?.textContent === 'Live.'")
+        assert [one for one in browser.log("browser") if one["level"] == "SEVERE"] == []
+        return browser.asked_for()
+
+    async def work(item: int) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.append(harness.current_run().name)
+
+    cancelled: list[str] = []
+
+    limiter = Limiter("provider", requests_per_minute=60)
+    with open_browser(tmp_path / "profile") as browser:
+        async with (
+            open_dashboard(allow_cancel=True, limiters=[limiter]) as address,
+            trio.open_nursery() as nursery,
+        ):
+            token = address.partition("#")[2]
+            run_all = partial(harness.fan_out, work, [1, 2], name=hostile)
+            nursery.start_soon(run_all)
+            asked_for = await trio.to_thread.run_sync(look, browser)
+            assert len(cancelled) == 1
+            nursery.cancel_scope.cancel()
+    assert {one.partition(address.partition("#")[0])[0] for one in asked_for} == {""}

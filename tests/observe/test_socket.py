@@ -145,7 +145,7 @@ async def test_what_is_no_limiter_is_refused(open_one: Any) -> None:
             raise AssertionError("it was opened")
 
 
-async def test_errors_are_counted_once_where_they_come_up(autojump_clock: MockClock) -> None:
+async def test_failed_items_are_counted_by_what_came_up_first(autojump_clock: MockClock) -> None:
     async def fail(item: int) -> None:
         async with harness.open_run("inner"):
             raise (KeyError if item % 3 else ValueError)(f"token=abcdef{item} \x1b[0m")
@@ -157,7 +157,7 @@ async def test_errors_are_counted_once_where_they_come_up(autojump_clock: MockCl
     assert isinstance(picture, dict)
     failures = picture["failures"]
     assert (failures["total"], failures["kinds"]) == (9, [["KeyError", 6], ["ValueError", 3]])
-    assert failures["examples"][0] == "batch/0/inner: ValueError: token=[key] \\x1b[0m"
+    assert failures["examples"][0] == "0: ValueError: token=[key] \\x1b[0m"
     assert len(failures["examples"]) == 3
 
 
