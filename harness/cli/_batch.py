@@ -35,7 +35,7 @@ from harness.cli._later import named
 from harness.cli._limits import limiter_of, other_batch
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
-from harness.cli._looked_at import Recording, check_page, looked_at, recorded
+from harness.cli._looked_at import Recording, check_pages, looked_at, recorded
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import BatchOptions
 from harness.cli._output import Output, claimed, unfinished_beside
@@ -107,8 +107,7 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     unfinished = unfinished_beside(options.output) if options.resume else None
     if unfinished is not None:
         check_output(str(unfinished), input_, overwrite=True, option="--output until it is whole")
-    if options.report is not None:
-        check_page(options.report, input_, overwrite=replace)
+    check_pages(options, input_, overwrite=replace)
     if options.summary is None:
         return
     if options.summary == STANDARD_STREAM:

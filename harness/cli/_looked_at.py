@@ -41,11 +41,17 @@ class Recording:
         return status
 
 
-def check_page(path: str, input_: Input, *, overwrite: bool) -> None:
-    """Refuse a page that can't be written, or whose writing would destroy something."""
-    if path == STANDARD_STREAM:
-        raise InputError("--report takes a file, such as report.html")
-    check_output(path, input_, overwrite=overwrite, option="--report")
+def check_pages(options: BatchOptions, input_: Input, *, overwrite: bool) -> None:
+    """Refuse a report that would destroy something, and a dashboard without its extra."""
+    if options.report is not None:
+        if options.report == STANDARD_STREAM:
+            raise InputError("--report takes a file, such as report.html")
+        check_output(options.report, input_, overwrite=overwrite, option="--report")
+    if options.dashboard:
+        try:
+            named("harness.observe:open_dashboard")
+        except ImportError as error:
+            raise InputError(f"--dashboard: {error}") from error
 
 
 @contextmanager
@@ -69,10 +75,6 @@ async def looked_at(
             record = named("harness.observe:record")
             await stack.enter_async_context(record(recording.trace, messages=True))
         if options.dashboard:
-            try:
-                named("harness.observe:open_dashboard")  # Says which extra there has to be.
-            except ImportError as error:
-                raise InputError(f"--dashboard: {error}") from error
             page = named("harness.observe._dashboard:serving_page")
             address = await stack.enter_async_context(page(live, allow_cancel=options.allow_cancel))
             display.say(f"dashboard: {address}")

@@ -16,7 +16,7 @@ import harness
 from harness.observe import open_dashboard, open_socket
 from harness.observe._socket import Connection
 
-ITEMS = 6_000
+ITEMS = 4_000
 ROUNDS = 7
 AT_MOST = 1.03
 

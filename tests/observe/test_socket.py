@@ -50,7 +50,7 @@ def spoil(folder: Path, how: str) -> None:
         elsewhere.mkdir(mode=0o700)
         folder.symlink_to(elsewhere)
     else:
-        folder.touch()
+        folder.touch(mode=0o600)
 
 
 @pytest.mark.parametrize("spoiled", ["open to others", "a link", "a file"])
