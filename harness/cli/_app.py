@@ -34,6 +34,11 @@ for command in (
         "Look into a journal, or change what the next session does.",
     ),
     LaterCommand(
+        "plan",
+        "harness.cli._plan:plan_command",
+        "Say how long a recorded batch would take with other numbers.",
+    ),
+    LaterCommand(
         "report",
         "harness.cli._report:report",
         "Show on one page what a trace or a journal has.",

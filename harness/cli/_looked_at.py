@@ -60,9 +60,12 @@ def recorded(options: BatchOptions) -> Iterator[Recording | None]:
     if options.report is None:
         yield None
         return
+    page = os.path.abspath(options.report)  # An agent may change the working directory.
+    if options.trace is not None:
+        yield Recording(os.path.abspath(options.trace), page)
+        return
     with TemporaryDirectory(prefix="harness-") as folder:
-        # An agent may change the working directory.
-        yield Recording(os.path.join(folder, "trace.jsonl"), os.path.abspath(options.report))
+        yield Recording(os.path.join(folder, "trace.jsonl"), page)
 
 
 @asynccontextmanager
@@ -71,7 +74,7 @@ async def looked_at(
 ) -> AsyncGenerator[None, None]:
     """Answer whoever looks inside the block, and record it, as the options say."""
     async with AsyncExitStack() as stack:
-        if recording is not None:
+        if recording is not None and options.trace is None:
             record = named("harness.observe:record")
             await stack.enter_async_context(record(recording.trace, messages=True))
         if options.dashboard:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+from harness.runs._notices import Notice
 
 
-class AttemptOver(NamedTuple):
+class AttemptOver(Notice):
     """An attempt at an item has ended."""
+
+    __slots__ = ("run_id", "item", "key", "number", "status", "started_at", "value")
 
     run_id: str
     """The run that it was made in: its own in a fan-out, the item's at a stage."""
@@ -30,8 +34,10 @@ class AttemptOver(NamedTuple):
     """What it returned, or the error."""
 
 
-class RetryPlanned(NamedTuple):
+class RetryPlanned(Notice):
     """Another attempt follows a failed one. Told of the fan-out's run, or the item's at a stage."""
+
+    __slots__ = ("item", "key", "number", "after", "delay", "error")
 
     item: int | None
     key: Any
@@ -48,8 +54,10 @@ class RetryPlanned(NamedTuple):
     """Why it failed."""
 
 
-class HedgeBegan(NamedTuple):
+class HedgeBegan(Notice):
     """An attempt begins beside one that is late. Told of the fan-out's run, or the item's."""
+
+    __slots__ = ("item", "key", "run_id", "beside")
 
     item: int | None
     key: Any
