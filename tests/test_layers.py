@@ -156,7 +156,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
     ("cli", "harness.observe._live"): "a batch shows what it counts itself",
     ("cli", "harness.observe._socket"): "the commands that look are no part of the library",
-    ("cli", "harness.observe._plain"): "errors are made fit for a terminal as everywhere else",
     ("observe", "harness.fanout._watch"): "it counts fan-outs for the whole program, as progress",
     ("observe", "harness.runs._current"): "it finds the run of each task, as a dump does",
     ("flow", "harness.fanout._engine"): (

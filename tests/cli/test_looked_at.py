@@ -47,6 +47,12 @@ def test_report_writes_a_page_of_the_batch(folder: Path, capfd: pytest.CaptureFi
     ]
 
 
+def test_report_and_trace_share_a_recording(folder: Path) -> None:
+    assert main([*BATCH, "--report", "report.html", "--trace", "trace.jsonl", "--quiet"]) == 1
+    assert '"total_runs":4' in (folder / "report.html").read_text(encoding="utf-8")
+    assert (folder / "trace.jsonl").read_text().count('"run_ended"') == 4
+
+
 def test_a_report_that_would_replace_something_is_refused_before_anything_runs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,7 +115,7 @@ def test_a_running_batch_is_seen_by_top_dump_and_the_page(folder: Path) -> None:
         ).stdout
 
     batch = subprocess.Popen(
-        [*program, *BATCH, "--dashboard", "--grace", "0"],
+        [*program, *BATCH, "--dashboard", "--grace", "0", "--report", "report.html"],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,
@@ -133,4 +139,5 @@ def test_a_running_batch_is_seen_by_top_dump_and_the_page(folder: Path) -> None:
         batch.send_signal(signal.SIGINT)
         batch.communicate(timeout=PATIENCE_SECONDS)
     assert batch.returncode == 130
+    assert '"cancelled"' in (folder / "report.html").read_text(encoding="utf-8")
     assert list((folder / "run").rglob("*.sock")) == []

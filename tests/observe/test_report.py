@@ -484,6 +484,97 @@ def test_what_is_no_trace_is_refused_and_leaves_no_page(
     assert list(tmp_path.iterdir()) == [source]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "run_started", "time": "soon", "run_id": "a", "path": "a"},
+        {"type": "run_started", "time": 0, "run_id": [1], "path": "a"},
+        {"type": "run_started", "time": 0, "run_id": "a", "path": 7},
+        {"type": "run_started", "time": 0},
+        {"type": "wake", "time": 0, "run_id": "a", "wait": {}},
+        {"type": ["run_started"], "time": 0, "run_id": "a"},
+    ],
+)
+def test_a_line_that_record_never_writes_is_an_error_or_ignored(
+    line: dict[str, object], tmp_path: Path
+) -> None:
+    source, page = tmp_path / "trace.jsonl", tmp_path / "report.html"
+    good = {"type": "run_started", "time": 0, "run_id": "b", "path": "b"}
+    source.write_text(f"{json.dumps(good)}\n{json.dumps(line)}\n")
+    refusal = None
+    try:
+        write_report(source, page)
+    except ValueError as error:
+        refusal = str(error)
+    assert refusal is None or "trace" in refusal
+    assert page.exists() == (refusal is None)
+
+
+def test_megabytes_of_text_leave_the_page_small_and_are_cut_with_a_mark(tmp_path: Path) -> None:
+    """Whoever wrote the trace may not have cut anything."""
+    huge = "<b>x</b>" * 130_000
+    lines: list[dict[str, object]] = [
+        {"type": "run_started", "time": 0, "run_id": "a", "path": huge, "tags": {huge: huge}}
+    ]
+    for number in range(4):
+        fields = {"status": "failed", "error": huge, "message": huge, "traceback": [huge] * 2}
+        run = {"run_id": f"b{number}", "path": f"{huge}/{number}{huge}", "parent": "a"}
+        lines.append({"type": "run_started", "time": number, **run})
+        lines.append(
+            {
+                "type": "model_call",
+                "time": number,
+                "run_id": f"b{number}",
+                "model": huge,
+                "request": [{"role": huge, "text": huge}] * 3,
+                "response": huge,
+            }
+        )
+        lines.append({"type": "run_ended", "time": number + 1, "run_id": f"b{number}", **fields})
+    source, page = tmp_path / "trace.jsonl", tmp_path / "report.html"
+    source.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_report(source, page)
+    assert page.stat().st_size < 1_000_000
+    data = data_in(page)
+    assert max(map(len, data["runs"]["name"])) <= 83
+    [group] = data["failures"]["groups"]
+    assert group["total"] == 4
+    assert group["messages"][0].endswith("...")
+    calls = data["calls"]["1"]
+    assert (calls["total"], calls["shown"][0]["messages"]["total"]) == (1, 4)
+
+
+async def test_the_names_of_deep_runs_are_kept(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Their paths are longer than a trace writes."""
+
+    async def down(level: int) -> None:
+        async with harness.open_run(f"level {level}"):
+            if level < 400:
+                await down(level + 1)
+
+    async with record(tmp_path / "trace.jsonl"):
+        await down(0)
+    data = data_of_trace(tmp_path / "trace.jsonl")
+    assert data["runs"]["name"] == [f"level {level}" for level in range(401)]
+    assert data["runs"]["parent"] == list(range(-1, 400))
+
+
+async def test_what_a_killed_program_left_open_is_lost(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    async with record(path):
+        async with harness.open_run("all"):
+            await harness.fan_out(trio.sleep, [1, 2])
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if b"_ended" not in line]
+    path.write_bytes(b"".join(lines) + b'{"type": "run_en')
+    data = data_of_trace(path)
+    assert {data["statuses"][one] for one in data["runs"]["status"]} == {"lost"}
+    assert "4 lost" in data["facts"]
+
+
 def test_a_page_that_is_there_is_replaced_only_if_asked(trace: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text("mine")
