@@ -20,6 +20,9 @@ from harness.errors import NotObservableError
 from harness.observe._socket import Connection, observable
 
 
+NO_RUNS: dict[str, Any] = {"total": 0, "shown": []}
+
+
 @attrs.frozen(kw_only=True)
 class TopOptions:
     """Show what a running program is doing: fan-outs, limits, failures and the tree of runs.
@@ -51,27 +54,37 @@ class DumpOptions:
 
 
 def _top(options: TopOptions) -> int:
+    console = Console()
     try:
         with Connection(_process(options.pid)) as connection:
-            console = Console()
+            picture = connection.picture()
             if options.once or not console.is_terminal:
-                console.print(drawn(connection.picture(), rows=None, width=console.width))
+                console.print(drawn(picture, rows=None, width=console.width))
                 return EXIT_OK
-            _follow(connection, console, options.every)
+            follow(connection, picture, console, options.every)
     except NotObservableError as error:
         raise InputError(str(error)) from error
     return EXIT_OK
 
 
-def _follow(connection: Connection, console: Console, every: float) -> None:
+def follow(
+    connection: Connection, picture: dict[str, Any], console: Console, every_seconds: float
+) -> None:
+    """Draw a program again and again, until it ends or Ctrl-C comes."""
+    ended: NotObservableError | None = None
     with Live(console=console, auto_refresh=False, screen=True) as live:
         try:
             while True:
-                picture = connection.picture()
                 live.update(drawn(picture, rows=console.height, width=console.width), refresh=True)
-                time.sleep(every)
+                time.sleep(every_seconds)
+                picture = connection.picture()
         except KeyboardInterrupt:
             pass
+        except NotObservableError as error:
+            ended = error
+    if ended is not None:  # What was drawn last went with the screen.
+        console.print(drawn({**picture, "runs": NO_RUNS}, rows=None, width=console.width))
+        console.print(Text(str(ended)))
 
 
 def _dump(options: DumpOptions) -> int:

@@ -35,6 +35,9 @@ HOSTILE = (
 ROWS = "document.querySelectorAll('tr, li, details, [role=row]').length"
 
 
+pytestmark = pytest.mark.xdist_group("report")  # One browser for all.
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with open_browser(tmp_path_factory.mktemp("profile")) as opened:
@@ -510,6 +513,7 @@ def test_a_line_that_record_never_writes_is_an_error_or_ignored(
     assert page.exists() == (refusal is None)
 
 
+@pytest.mark.slow
 def test_megabytes_of_text_leave_the_page_small_and_are_cut_with_a_mark(tmp_path: Path) -> None:
     """Whoever wrote the trace may not have cut anything."""
     huge = "<b>x</b>" * 130_000
@@ -544,6 +548,7 @@ def test_megabytes_of_text_leave_the_page_small_and_are_cut_with_a_mark(tmp_path
     assert (calls["total"], calls["shown"][0]["messages"]["total"]) == (1, 4)
 
 
+@pytest.mark.slow
 async def test_the_names_of_deep_runs_are_kept(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:

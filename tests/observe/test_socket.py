@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 import trio
+from rich.console import Console
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.cli import main
+from harness.cli._top import follow
 from harness.errors import NotObservableError
 from harness.observe import open_dashboard, open_socket
+from harness.observe._live import Live
 from harness.observe._socket import Connection, folder, observable
 
 
@@ -181,6 +185,30 @@ async def test_top_and_dump_find_the_one_program_by_themselves(
         assert await trio.to_thread.run_sync(main, ["dump", str(os.getpid())]) == 0
         assert "waits for 3 items in flight" in capsys.readouterr().out
         arrived.set()
+
+
+async def test_top_draws_until_the_program_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = Live(program="[bold]nightly[/bold]")
+    async with harness.open_run("[red]one"):
+        picture = live.picture()
+    later = iter([picture])
+
+    class Ending:
+        def picture(self) -> dict[str, Any]:
+            for one in later:
+                return one
+            raise NotObservableError("process 1 has ended")
+
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, height=12)
+    follow(Ending(), picture, console, 2.5)  # type: ignore[arg-type]
+    assert slept == [2.5, 2.5]
+    said = screen.getvalue()
+    assert "[bold]nightly[/bold] (process" in said  # As text, not as rich's markup.
+    assert "[red]one" in said
+    assert said.rstrip().endswith("process 1 has ended")
 
 
 @pytest.mark.parametrize("command", ["top", "dump"])
