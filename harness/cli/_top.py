@@ -19,7 +19,6 @@ from harness.cli._option_values import seconds
 from harness.errors import NotObservableError
 from harness.observe._socket import Connection, observable
 
-
 NO_RUNS: dict[str, Any] = {"total": 0, "shown": []}
 
 
