@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-from harness.observe._analysis import Analysis, RunAnalysis, analyse
+from harness.observe._analysis import Analysis, RunAnalysis, Step, analyse
 from harness.observe._plain import plain, plain_lines
 from harness.observe._read import read_trace
 
@@ -280,7 +280,7 @@ def _chosen(analysis: Analysis, failures: Failures) -> Iterator[RunAnalysis]:
     """Yield the runs that there is room for, each after its parent."""
     runs = analysis.runs
     wanted = (
-        *(step.run_id for step in analysis.steps[:STEPS_SHOWN]),
+        *(step.run_id for step in _longest_steps(analysis)),
         *(run_id for group in failures.groups.values() for run_id in group.run_ids),
         *(run_id for one in analysis.stragglers for run_id in one.run_ids[:STRAGGLERS_SHOWN]),
         *runs,
@@ -299,8 +299,11 @@ def _chosen(analysis: Analysis, failures: Failures) -> Iterator[RunAnalysis]:
     return (run for run_id, run in runs.items() if run_id in chosen)
 
 
+def _longest_steps(analysis: Analysis) -> list[Step]:
+    return sorted(analysis.steps, key=lambda step: step.started - step.ended)[:STEPS_SHOWN]
+
+
 def _path(analysis: Analysis, columns: Columns, start: float) -> dict[str, Any]:
-    longest = sorted(analysis.steps, key=lambda step: step.started - step.ended)[:STEPS_SHOWN]
     return {
         "total": len(analysis.steps),
         "shown": [
@@ -311,7 +314,7 @@ def _path(analysis: Analysis, columns: Columns, start: float) -> dict[str, Any]:
                 columns.units(step.started - start),
                 columns.units(step.ended - step.started),
             ]
-            for step in sorted(longest, key=lambda step: step.started)
+            for step in sorted(_longest_steps(analysis), key=lambda step: step.started)
         ],
     }
 

@@ -473,6 +473,7 @@ def test_of_more_runs_than_there_is_room_for_the_telling_ones_are_kept(
     [group] = data["failures"]["groups"]
     assert group["total"] == 10
     assert all(number >= 0 for number, _ in group["runs"])
+    assert all(step[0] >= 0 for step in data["path"]["shown"])
 
 
 @pytest.mark.parametrize("content", ["", "no json\n", '{"a": 1}\n', "\xff\xfe\n"])

@@ -37,9 +37,9 @@ const tree = new Rows(
 );
 
 function choose(run) {
-  chosen = run.id;
-  byId("chosen").textContent = `${run.name} (${run.id})`;
-  for (const name of ["stop", "cancel"]) byId(name).disabled = false;
+  chosen = run && run.id;
+  byId("chosen").textContent = run ? `${run.name} (${run.id})` : "It has ended; choose another.";
+  for (const name of ["stop", "cancel"]) byId(name).disabled = !run;
 }
 
 async function act(action) {
@@ -90,6 +90,7 @@ function show(next) {
   byId("actions").hidden = !next.may_cancel;
   const at = next.runs.shown.findIndex((run) => run.id === chosen);
   if (at >= 0) tree.active = at;
+  else if (chosen !== null) choose(null);
   tree.draw();
 }
 

@@ -91,7 +91,7 @@ class Rows {
     source.cells(index).forEach((text, at) => {
       const cell = this.part(this.cellClass(columns[at]), "gridcell", row);
       if (at === 0) {
-        cell.style.paddingLeft = `${8 + 14 * Math.min(level, STEPS_SHOWN)}px`;
+        cell.style.textIndent = `${14 * Math.min(level, STEPS_SHOWN)}px`;
         const deep = level > STEPS_SHOWN ? `[${level}] ` : "";
         const mark = expanded === null ? "" : expanded ? "▾ " : "▸ ";
         cell.textContent = `${mark}${deep}${text}`;
