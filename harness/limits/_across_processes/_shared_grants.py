@@ -27,8 +27,8 @@ from typing import Any
 import trio
 from trio import current_time
 
-from harness.cluster._shared_file import MEMBER_NUMBERS, SharedFile
-from harness.cluster._shared_window import SharedWindow
+from harness.limits._across_processes._shared_file import MEMBER_NUMBERS, SharedFile
+from harness.limits._across_processes._shared_window import SharedWindow
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._charges import used_charge
 from harness.limits._claim import Claim
@@ -50,7 +50,7 @@ _MARGIN_SECONDS = 0.01
 _LOOK_FOR_THE_DEAD_SECONDS = 0.05
 _LOOK_AT_THE_FILE_SECONDS = 1.0
 _RETRY_SECONDS = 0.001
-_OPEN_WITHIN_SECONDS = 10.0
+_PATIENCE_SECONDS = 10.0
 _VIRTUAL = "virtual"
 
 _WINDOW_NUMBERS = 4
@@ -115,15 +115,13 @@ class SharedGrants(Grants):
         windows = len(self.rates) * (2 if self.headroom < 1 else 1)
         file = SharedFile(path, windows=windows)
         try:
-            give_up_at = time.monotonic() + _OPEN_WITHIN_SECONDS
-            while not file.lock():
-                if time.monotonic() > give_up_at:
-                    raise TimeoutError(
-                        f"another process has kept {str(path)!r} locked for "
-                        f"{_OPEN_WITHIN_SECONDS:g} s, probably because it was stopped; let it go "
-                        "on, or end it"
-                    )
-                await trio.sleep(_RETRY_SECONDS)
+            with trio.move_on_after(_PATIENCE_SECONDS) as scope:
+                await _until(file.lock)
+            if scope.cancelled_caught:
+                raise TimeoutError(
+                    f"another process has kept {str(path)!r} locked for {_PATIENCE_SECONDS:g} s, "
+                    "probably because it was stopped; let it go on, or end it"
+                )
             self._file = file
             self.start()
             self.check_run()
@@ -173,13 +171,14 @@ class SharedGrants(Grants):
         file = self._file
         if file is None:
             return
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(deadline=current_time() + _PATIENCE_SECONDS, shield=True) as scope:
             await _until(lambda: self._flush_now() and file.lock())
-        self._restore(file)
-        self._take_from([*file.numbers[file.own : file.own + MEMBER_NUMBERS]])
-        file.leave()
-        self._commit(file, leaving=True)
-        file.unlock()
+        if not scope.cancelled_caught:  # Else the others find that it has gone.
+            self._restore(file)
+            self._take_from([*file.numbers[file.own : file.own + MEMBER_NUMBERS]])
+            file.leave()
+            self._commit(file, leaving=True)
+            file.unlock()
         self._file = None
         file.close()
         self._turnstile.turn_away()
@@ -223,8 +222,10 @@ class SharedGrants(Grants):
     def _take_from(self, held: list[float]) -> None:
         """Give back what a process held that is no more; what it was charged stays charged."""
         self.in_flight -= int(held[1])
-        for meter, unsettled in zip(self.meters, held[2:], strict=False):
+        self._in_flight_before -= int(held[1])  # It isn't this process that gives it back.
+        for index, (meter, unsettled) in enumerate(zip(self.meters, held[2:], strict=False)):
             meter.unsettled -= unsettled
+            self._unsettled_before[index] -= unsettled
 
     def _forget_times(self) -> None:
         """Count all that was charged as charged now: the machine's clock has started anew."""

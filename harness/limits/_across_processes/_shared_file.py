@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.cluster._shared_window import RING
+from harness.limits._across_processes._shared_window import RING
 
 if sys.platform != "win32":
     import fcntl
@@ -60,6 +60,7 @@ class SharedFile:
 
     Raises:
       OSError: if it can't be made or opened.
+      ValueError: if it is another kind of file.
     """
 
     def __init__(self, path: Path, *, windows: int) -> None:
@@ -67,6 +68,7 @@ class SharedFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         size = _HEADER_BYTES + 8 * (_CELLS + windows * 2 * RING)
         try:
+            self._header_in(os.pread(self._fd, _HEADER_BYTES, 0))  # Before anything is changed.
             if os.fstat(self._fd).st_size < size:
                 os.ftruncate(self._fd, size)  # What it grows by is zeros.
             self._map = mmap.mmap(self._fd, size)
@@ -84,6 +86,9 @@ class SharedFile:
         self.numbers.release()
         self._map.close()
         os.close(self._fd)
+        if self._member_lock >= 0:
+            fcntl.flock(self._member_lock, fcntl.LOCK_UN)  # A forked child may have it open, too.
+            os.close(self._member_lock)
 
     def cells(self, window: int) -> int:
         """Return where the cells of a window begin."""
@@ -160,7 +165,10 @@ class SharedFile:
         Raises:
           ValueError: if it is another kind of file.
         """
-        written = bytes(self._map[:_HEADER_BYTES]).rstrip(b"\0")
+        return self._header_in(self._map[:_HEADER_BYTES])
+
+    def _header_in(self, written: bytes) -> dict[str, Any] | None:
+        written = written.rstrip(b"\0")
         if not written:
             return None
         try:
@@ -215,8 +223,6 @@ class SharedFile:
         """Be no member any longer."""
         self._clear(self.own)
         os.unlink(self._lock_path(self._member))
-        fcntl.flock(self._member_lock, fcntl.LOCK_UN)  # A forked child may have it open, too.
-        os.close(self._member_lock)
 
     def bury(self) -> list[list[float]]:
         """Remove the members that are dead; return what each of them held."""
