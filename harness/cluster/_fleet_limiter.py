@@ -11,8 +11,8 @@ from typing import Self
 
 from harness._arguments import says_near_options
 from harness._async_with import AsyncWithOnly
-from harness.limits._across_processes._shared_grants import SharedGrants
 from harness.limits import Limiter, ProviderProfile, Rate, Reservation
+from harness.limits._across_processes._shared_grants import SharedGrants
 
 
 @says_near_options

@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 import harness
 from harness.cluster import FleetLimiter
-from harness.limits._across_processes._shared_file import SharedFile
 from harness.errors import HarnessWarning, LimiterRunError, RateLimitedError
 from harness.limits import JointLimiter, Limiter, ProviderPool, Rate
+from harness.limits._across_processes._shared_file import SharedFile
 
 # ruff: noqa: ASYNC240
 
@@ -41,6 +41,7 @@ async def ask(limiter: Limiter, moments: list[float], times: int, held: float = 
             await trio.sleep(held)
 
 
+@pytest.mark.slow
 async def test_together_they_stay_within_the_limit_and_use_it(
     file: Path, autojump_clock: MockClock
 ) -> None:
@@ -64,6 +65,7 @@ async def test_together_they_stay_within_the_limit_and_use_it(
     assert took == pytest.approx(26, rel=0.01)
 
 
+@pytest.mark.slow
 async def test_places_are_shared(file: Path, autojump_clock: MockClock) -> None:
     held = most = 0
 
@@ -89,6 +91,7 @@ async def test_places_are_shared(file: Path, autojump_clock: MockClock) -> None:
     assert most == 3
 
 
+@pytest.mark.slow
 async def test_a_pause_for_one_is_a_pause_for_all(file: Path, autojump_clock: MockClock) -> None:
     async with (
         FleetLimiter(file, "p", requests_per_minute=600) as first,
@@ -147,6 +150,7 @@ async def test_a_changed_limit_is_changed_for_all(file: Path, autojump_clock: Mo
         assert first.statistics().dimensions["requests"].limit == 120
 
 
+@pytest.mark.slow
 async def test_what_was_used_stays_used_when_nobody_has_it_open(
     file: Path, autojump_clock: MockClock
 ) -> None:
@@ -249,6 +253,7 @@ async def test_whoever_waits_when_it_is_closed_is_told(
         assert again.statistics().in_flight == 0
 
 
+@pytest.mark.slow
 async def test_a_cancelled_wait_charges_nobody(file: Path, autojump_clock: MockClock) -> None:
     async with (
         FleetLimiter(file, "p", requests=Rate(1, 10)) as first,
@@ -370,6 +375,7 @@ async def test_what_a_killed_process_half_did_is_taken_back(
     assert {change[:2] for change in seen} == {(0, 0), done[:2]}
 
 
+@pytest.mark.slow
 async def test_a_process_that_keeps_the_lock_holds_up_neither_the_loop_nor_the_end(
     file: Path, autojump_clock: MockClock
 ) -> None:

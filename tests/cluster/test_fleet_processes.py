@@ -127,6 +127,7 @@ def test_four_processes_never_hold_more_than_the_8_places_there_are(tmp_path: Pa
         assert [one.returncode for one in processes] == [0] * 4
 
 
+@pytest.mark.slow
 def test_the_places_of_a_killed_process_are_free_at_once(tmp_path: Path) -> None:
     async def takes_all() -> float:
         async with FleetLimiter(tmp_path / "limits", "p", concurrent=8) as limiter:
@@ -143,3 +144,36 @@ def test_the_places_of_a_killed_process_are_free_at_once(tmp_path: Path) -> None
         assert process.stdout is not None
         assert process.stdout.readline() == "holds\n"
         assert trio.run(takes_all) < 5
+
+
+WAITS = """
+    import sys, time, trio
+    from harness.cluster import FleetLimiter
+
+    async def main(file):
+        async with FleetLimiter(file, "p", requests_per_minute=60_000) as limiter:
+            while True:
+                async with limiter.reserve():
+                    print(time.monotonic(), flush=True)
+                await trio.sleep(0.005)
+
+    trio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_pause_reaches_the_others_at_once(tmp_path: Path) -> None:
+    async def pauses() -> float:
+        async with FleetLimiter(tmp_path / "limits", "p", requests_per_minute=60_000) as limiter:
+            async with limiter.reserve() as reservation:
+                reservation.settle(status=429, headers={"retry-after": "1"})
+            return time.monotonic()
+
+    with python(WAITS, tmp_path / "limits") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        paused_at = trio.run(pauses)
+        # Ends: the first after the pause comes a second later.
+        while (moment := float(process.stdout.readline())) < paused_at + 0.1:
+            assert moment < paused_at + 0.1
+        assert moment >= paused_at + 0.9

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from harness.limits._across_processes._shared_window import RING, SharedWindow
@@ -31,6 +32,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from([0.0, 1000.5, -250.25]))
+@pytest.mark.slow
 def test_it_answers_as_a_window_of_lists_does(
     steps: list[tuple[str, float, int]], shift: float
 ) -> None:

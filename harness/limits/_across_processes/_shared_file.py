@@ -5,7 +5,7 @@ numbers, a table of *members*, which are the processes, and the cells of the win
 written to disk on purpose: what counts is the memory that the processes share, and after a restart
 of the machine its times mean nothing.
 
-One process at a time holds the file's lock, for some 20 µs. It reads the newer block and, when it
+One process at a time holds the file's lock, for a moment. It reads the newer block and, when it
 is done, writes the other one, whose sequence number, written last, makes it the newer. What it
 changes elsewhere it notes first, with the number of the block it began from. So a process that is
 killed in between leaves the block as it was and notes of the rest, which the next one takes back.

@@ -27,9 +27,9 @@ from typing import Any
 import trio
 from trio import current_time
 
+from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._across_processes._shared_file import MEMBER_NUMBERS, SharedFile
 from harness.limits._across_processes._shared_window import SharedWindow
-from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._charges import used_charge
 from harness.limits._claim import Claim
 from harness.limits._dimension_meter import METER_NUMBERS, sliding_cap
