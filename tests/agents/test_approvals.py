@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -346,21 +342,6 @@ async def test_nobody_answers_beside_a_session(tmp_path: Path) -> None:
     async with open_journal(tmp_path / "run.db"):
         with pytest.raises(JournalLockedError):
             answer(tmp_path, True)
-
-
-@pytest.mark.slow
-@pytest.mark.real_clock
-@pytest.mark.skipif(os.name != "posix", reason="forks and kills processes")
-def test_approvals_survive_a_kill_at_every_boundary(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "tests.agents.approval_sessions", str(tmp_path)]
-    lines = subprocess.run(program, check=True, capture_output=True, text=True).stdout.splitlines()
-    told = [json.loads(line) for line in lines]
-    assert sum(one["killed"] for one in told) >= 20
-    for one in told:
-        assert one["status"] == "ok", one
-        assert one["looked after"] == one["asked after"] == 0, one
-        assert len(one["refunds"]) == 1, one
-        assert not one["refunded before approval"], one
 
 
 # Retries ------------------------------------------------------------------------------------------
