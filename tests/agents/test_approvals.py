@@ -291,14 +291,6 @@ async def test_later_sessions_go_on_with_what_was_approved(tmp_path: Path) -> No
     assert len(desk.model.requests) == 2
 
 
-async def test_a_refusal_in_the_journal_is_told_to_the_model(tmp_path: Path) -> None:
-    desk = Desk()
-    await desk.session(tmp_path)
-    answer(tmp_path, "not before Monday")
-    (result,) = await desk.session(tmp_path)
-    assert "not before Monday" in result.value.messages[-2].text
-
-
 async def test_effects_after_the_wait_have_keys_of_their_own(tmp_path: Path) -> None:
     """An equal call was made before the wait: with its key, this one would be taken for it."""
     asked = calls(("refund", {"order": 7}))
