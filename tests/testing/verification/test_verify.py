@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import trio
 import harness
 from harness.errors import HarnessError
 from harness.testing import Recorded, Verification, verify
-from harness.testing.verification import Sample
+from harness.testing.verification import Sample, _alone
 from harness.testing.verification._differences import differences
 
 
@@ -130,6 +131,22 @@ def test_a_timeout_kills_the_process() -> None:
     assert verdicts(found) == ["failed"]
     assert "ran out of time" in str(found)
     assert time.monotonic() - started_at < 20
+
+
+def test_a_process_leads_its_group_before_anybody_can_kill_it() -> None:
+    async def blocks(text: str) -> None:
+        time.sleep(60)  # noqa: ASYNC251
+
+    groups: list[bool] = []
+    with _alone.open_keepers(blocks, [""], count=1) as keepers:
+        (keeper,) = keepers._free
+        for _ in range(20):
+            os.write(keeper.orders, _alone._ORDER.pack(0))
+            (pid,) = _alone._ORDER.unpack(os.read(keeper.answers, _alone._ORDER.size))
+            groups.append(os.getpgid(pid) == pid)
+            os.kill(pid, signal.SIGKILL)
+            os.read(keeper.answers, _alone._ANSWER.size)
+    assert groups == [True] * 20
 
 
 def open_descriptors() -> int:
