@@ -247,7 +247,7 @@ class Work:
                 self._conversation.extend(self._messages[self._start :])
             if parked is not None:
                 self._keep_answer(run, parked)
-            run.emit_nowait(RunEnded("ok"))
+            run._emit_new(RunEnded, "ok")
         finally:
             if self._taken or self._undelivered:
                 run.inbox.put_back([*self._undelivered, *self._taken])
@@ -280,7 +280,7 @@ class Work:
                 )
                 raise self._own_error
             self._turns += 1
-            run.emit_nowait(TurnStarted(self._turns))
+            run._emit_new(TurnStarted, self._turns)
             try:
                 response = await self._ask(run)
             except (ModelError, ExceptionGroup) as error:
@@ -293,7 +293,7 @@ class Work:
             self._usage = response.usage if used is NO_USAGE else used + response.usage
             if setup.history is not None:
                 self._last_usage = response.usage
-            run.emit_nowait(UsageReported(response.usage))
+            run._emit_new(UsageReported, response.usage)
             self._reasoning = sendable(response.reasoning)
             # That it stopped makes it an answer only once it is found to be one.
             self._finish = "other" if response.finish == "stop" else response.finish
@@ -345,7 +345,7 @@ class Work:
                 )
             self._refuse_malformed(run, response)
             if response.content:
-                run.emit_nowait(TextDelta(response.content))
+                run._emit_new(TextDelta, response.content)
         self._text = response.content
         return response
 

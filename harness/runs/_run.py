@@ -622,6 +622,16 @@ class Run(Generic[DepsT_co]):
         else:
             tree.call(self._publish, payload)
 
+    def _emit_new(self, kind: Callable[..., Any], *args: Any) -> None:
+        """Do as `emit_nowait` for a running run's own task; the event is made only if it is heard.
+
+        An agent has four to tell in each run, and most have no listener.
+        """
+        if self._above.tree.listeners or self._observers:
+            self.emit_nowait(kind(*args))
+        else:
+            self._sequence += 1
+
     @enable_ki_protection
     async def emit(self, payload: Any) -> None:
         """Tell the subscribers and observers, waiting until each subscription has room.
