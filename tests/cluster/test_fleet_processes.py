@@ -177,3 +177,40 @@ def test_a_pause_reaches_the_others_at_once(tmp_path: Path) -> None:
         while (moment := float(process.stdout.readline())) < paused_at + 0.1:
             assert moment < paused_at + 0.1
         assert moment >= paused_at + 0.9
+
+
+GRANTS = """
+    import sys, time, trio
+    from harness.cluster import FleetLimiter
+
+    async def main(file, seconds):
+        grants = 0
+        async with FleetLimiter(file, "p", requests_per_minute=1e9, concurrent=64) as limiter:
+            cpu = time.process_time()
+            with trio.move_on_after(float(seconds)):
+                while True:
+                    async with limiter.reserve():
+                        grants += 1
+            print(grants, time.process_time() - cpu)
+
+    trio.run(main, *sys.argv[1:])
+"""
+
+
+def grants_and_cpu(file: Path, *, processes: int) -> tuple[int, float]:
+    with ExitStack() as stack:
+        running = [stack.enter_context(python(GRANTS, file, 2)) for _ in range(processes)]
+        counts = [one.communicate()[0].split() for one in running]
+    return sum(int(grants) for grants, _ in counts), sum(float(cpu) for _, cpu in counts)
+
+
+@pytest.mark.speed
+def test_a_grant_takes_at_most_100_microseconds_of_the_processor(tmp_path: Path) -> None:
+    grants, cpu = grants_and_cpu(tmp_path / "limits", processes=1)
+    assert cpu / grants <= 100e-6
+
+
+@pytest.mark.speed
+def test_four_processes_get_5000_grants_a_second(tmp_path: Path) -> None:
+    grants, _ = grants_and_cpu(tmp_path / "limits", processes=4)
+    assert grants / 2 >= 5_000
