@@ -32,7 +32,7 @@ from harness.cli._errors import EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._later import named
-from harness.cli._limits import limiter_of, other_batch
+from harness.cli._limits import limiter_of, open_limits, other_batch
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._looked_at import Recording, check_pages, looked_at, recorded
@@ -290,6 +290,7 @@ async def _read_and_run(
                     expected=reading.expected,
                 )
                 async with (
+                    open_limits(work.limiter),
                     opened as function,
                     open_source(read, name=name) as source,
                     looked_at(live, options, display, recording),

@@ -52,6 +52,7 @@ def verdicts(found: Verification) -> list[str]:
     return [one.verdict for one in sorted(found.checked, key=lambda one: one.key)]
 
 
+@pytest.mark.slow
 def test_each_item_is_alone_with_what_the_program_has_at_its_start() -> None:
     """In one process, the second item found the first one's messages, and nothing matched."""
     found = verify(leaking, recorded("t0", "t0 / t1", "t2"))
@@ -69,6 +70,7 @@ def test_results_of_a_fan_out_can_be_verified() -> None:
     assert str(found) == "0 of 3 differ, and that is all of them\ndrawn with seed 0"
 
 
+@pytest.mark.slow
 def test_an_item_that_differs_from_itself_is_counted_apart() -> None:
     found = verify(at_random, recorded(*[2.0] * 4))
     assert verdicts(found) == ["varies"] * 4
@@ -83,6 +85,7 @@ def test_a_comparer_says_what_is_the_same() -> None:
     assert verdicts(close) == ["same", "differs"]
 
 
+@pytest.mark.slow
 def test_what_differs_once_is_not_taken_for_a_leak() -> None:
     """With one run alone, a model that varies looks like a leak."""
     assert verdicts(verify(at_random, recorded(2.0), repeats=1)) == ["differs"]
@@ -100,6 +103,7 @@ async def breaks(text: str) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_what_fails_alone_is_told_and_ends_nothing_else() -> None:
     found = verify(breaks, recorded("t0", "t1", "t2", "t3"))
     assert verdicts(found) == ["failed", "failed", "failed", "same"]
@@ -111,6 +115,7 @@ def test_what_fails_alone_is_told_and_ends_nothing_else() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_if_all_fail_nothing_was_verified() -> None:
     assert not verify(breaks, recorded("t0", "t1")).ran
 
@@ -156,6 +161,7 @@ def children() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
 def test_no_process_and_no_descriptor_is_left(tmp_path: Any) -> None:
     before = open_descriptors(), children()
@@ -209,6 +215,7 @@ def test_bad_numbers_and_empty_batches_are_refused() -> None:
         verify(upper, recorded("a", status="failed"))
 
 
+@pytest.mark.slow
 def test_failed_items_are_verified_if_asked() -> None:
     batch = [
         Recorded(key="a", item="t3", value="t3"),
