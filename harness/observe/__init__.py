@@ -1,4 +1,4 @@
-"""See what runs do: traces, and what can be read from them.
+"""See what runs do: live, in traces, and in reports of them.
 
 `record` writes a trace while a program runs: a file of JSON lines, one for each thing that
 happens. `read_trace` reads it back. All the rest starts from that file, or from the same notices as
