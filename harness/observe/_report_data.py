@@ -388,8 +388,8 @@ class _Seen:
                     run_id, line["error"], line.get("message", ""), line.get("traceback", ())
                 )
             case "wait":
-                reason, on = line.get("reason", ""), line.get("on", "")
-                words: str = PART_WORDS.get(reason, reason)
+                reason: str = line.get("reason", "")
+                on, words = line.get("on", ""), PART_WORDS.get(reason, reason)
                 self._open[line["wait"]] = (run_id, f"{words}: {on}" if on else words, line["time"])
             case "wake":
                 self._wake(line)

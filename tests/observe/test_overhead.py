@@ -38,7 +38,7 @@ def look_as_top(over: threading.Event, looks: list[int]) -> None:
             looks.append(connection.picture()["number"])
 
 
-def look_as_page(address: str, looks: list[int]) -> None:
+def look_as_page(address: str, looks: list[int], begun: threading.Event) -> None:
     host, _, token = address.removeprefix("http://").partition("/#")
     connection = http.client.HTTPConnection(host)
     connection.request("GET", "/events", headers={"Authorization": f"Bearer {token}"})
@@ -46,6 +46,7 @@ def look_as_page(address: str, looks: list[int]) -> None:
         try:
             while line := answer.readline():
                 looks.append(len(line))
+                begun.set()
         except http.client.IncompleteRead:
             pass  # The server has ended.
     connection.close()
@@ -60,14 +61,14 @@ async def test_top_and_the_page_slow_a_program_by_less_than_3_percent() -> None:
     for _ in range(ROUNDS):
         looks.clear()
         alone.append(await seconds_of_processor())
-        over = threading.Event()
+        begun, over = threading.Event(), threading.Event()
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             await stack.enter_async_context(open_socket())
             address = await stack.enter_async_context(open_dashboard())
-            for look, first in ((look_as_top, over), (look_as_page, address)):
-                nursery.start_soon(trio.to_thread.run_sync, look, first, looks)  # type: ignore[arg-type]
-            while not looks:  # What it takes to begin doesn't depend on the program's length.
-                await trio.sleep(0.1)
+            nursery.start_soon(trio.to_thread.run_sync, look_as_top, over, looks)
+            nursery.start_soon(trio.to_thread.run_sync, look_as_page, address, looks, begun)
+            # What it takes to begin doesn't depend on the program's length.
+            await trio.to_thread.run_sync(begun.wait)
             looked_at.append(await seconds_of_processor())
             over.set()
         assert len(looks) > 1
