@@ -145,6 +145,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._waits"): "as in a fan-out",
     ("limits", "harness.runs._waits"): "as in a fan-out",
     ("models", "harness.runs._waits"): "as in a fan-out",
+    ("shared", "harness.runs._waits"): "as in a fan-out",
     ("models", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (

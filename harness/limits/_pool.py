@@ -58,7 +58,7 @@ class _Several(ABC):
         self._members = tuple(limiter._grants for limiter in self.limiters)
         self._shared = tuple(member.exclusive for member in self._members if member.exclusive)
         self._turnstile: Turnstile[SeveralReservation] = Turnstile(
-            self._free_at, self._take, exclusive=self._exclusive if self._shared else None
+            self._free_at, self._take_from_line, exclusive=self._exclusive if self._shared else None
         )
         self._listening = False
 
@@ -165,6 +165,11 @@ class _Several(ABC):
     @abstractmethod
     def _free_at(self, asked: SeveralReservation, now: float) -> float:
         """Return when the request can be granted; ``inf`` if that depends on others."""
+
+    def _take_from_line(self, asked: SeveralReservation, now: float) -> None:
+        self._take(asked, now)
+        if asked.told is not None:
+            asked.told.woken()
 
     @abstractmethod
     def _take(self, asked: SeveralReservation, now: float) -> None:

@@ -19,9 +19,9 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, tool
-from harness.limits import Limiter
+from harness.limits import Limiter, ProviderPool
 from harness.models import Message, ModelRequest, ModelResponse, Price, ScriptedModel, ToolCall
-from harness.observe import _record, read_trace, record
+from harness.observe import _record, analyse, read_trace, record
 from harness.policies import Attempt, BestEffort, Hedge, Retry
 from tests.scale import PATIENCE_SECONDS, scaled
 
@@ -350,3 +350,30 @@ def test_the_lines_are_json_of_one_object_each(tmp_path: Path) -> None:
     trio.run(main)
     for line in (tmp_path / "t").read_text().splitlines():
         assert isinstance(json.loads(line), dict)
+
+
+async def test_a_pool_says_who_made_room_too(tmp_path: Path, autojump_clock: MockClock) -> None:
+    pool = ProviderPool([Limiter("a", concurrent=1), Limiter("b", concurrent=1)])
+
+    async def work(item: int) -> None:
+        async with pool.reserve():
+            await trio.sleep(1 + item)
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, [0, 1, 2], name="batch")
+    wakes = lines_of(tmp_path / "t", "wake")
+    assert [line["time"] for line in wakes] == [0, 0, pytest.approx(1)]
+    assert [line["places"] for line in wakes] == [1, 1, 1]
+    assert wakes[2]["by"] in {line["run_id"] for line in wakes[:2]}
+
+
+async def test_runs_below_one_that_was_there_before_are_recorded(tmp_path: Path) -> None:
+    async with harness.open_run("before") as before:
+        async with record(tmp_path / "t"):
+            await opened("inside", 0)
+            await opened("again", 0)
+    first, second = lines_of(tmp_path / "t", "run_started")
+    assert (first["path"], first["parent"]) == ("before/inside", before.id)
+    assert "unix" in first
+    assert "unix" not in second
+    assert analyse(tmp_path / "t").duration >= 0
