@@ -158,8 +158,8 @@ def _answers(path: Path) -> bool:
         one.settimeout(1.0)
         try:
             one.connect(os.fspath(path))
-        except TimeoutError:
-            return True  # It is there, and busy.
+        except (BlockingIOError, TimeoutError):
+            return True  # It is there, and too busy to take one more.
         except OSError:
             return False
     return True

@@ -142,6 +142,18 @@ def test_what_a_killed_process_left_behind_is_removed(own_folder: Path) -> None:
     assert not left.exists()
 
 
+def test_a_program_that_is_too_busy_to_answer_keeps_its_socket(own_folder: Path) -> None:
+    """Its line is full, because something holds its event loop."""
+    folder(make=True)
+    path = own_folder / "4711.sock"
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as first:
+        busy.bind(str(path))
+        busy.listen(0)
+        first.connect(str(path))
+        assert observable() == [4711]
+        assert path.exists()
+
+
 @pytest.mark.parametrize("open_one", [open_socket, open_dashboard])
 async def test_what_is_no_limiter_is_refused(open_one: Any) -> None:
     with pytest.raises(TypeError, match="takes limiters"):
