@@ -141,6 +141,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         self._not_tasks = 0
         """How much of that isn't a task."""
         self._callbacks = 0
+        self._partial = False
+        """Whether some of what is pending was left out when the last step was picked."""
         self._not_begun: dict[AsyncioStrand, set[AsyncioStrand]] = {}
         """For tasks, those that they have created and that haven't made a step."""
         self._strands: dict[Any, AsyncioStrand] = {}
@@ -245,8 +247,11 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         control = self.control
         if control.steps % _STEPS_BETWEEN_GLANCES == 0:
             self._glance(0)
-        ready = self._pending if not self._not_tasks and not self._not_begun else self._eligible()
-        if not ready:
+        ready = None
+        if self._not_tasks or self._partial:
+            ready = self._eligible()
+            self._partial = bool(self._not_tasks)
+        if not (control.ready if ready is None else ready):
             if self._pending and not self._stopping:
                 self._idle()
             return
@@ -291,6 +296,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             if strand.kind == "callback" and not handle._cancelled:
                 self.control.pick((strand,))
                 self._step(strand)
+        self._partial = True
         if not self._live_tasks:  # A generator that was let go has one that closes it.
             self.stop()
 
@@ -301,6 +307,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             self._not_begun[parent].discard(strand)
             if not self._not_begun[parent]:
                 del self._not_begun[parent]
+                if parent in self._pending:
+                    self.control.add(parent)
 
     def _eligible(self) -> Iterable[AsyncioStrand]:
         """Return what could make a step without breaking a promise of asyncio's."""
@@ -351,6 +359,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             self._pending[strand] = handle
             if not strand.begun and strand.parent is not None:
                 self._not_begun.setdefault(strand.parent, set()).add(strand)
+            if strand not in self._not_begun or not _gives_way(handle):
+                self.control.add(strand)
             return
         while isinstance(callback, functools.partial):
             callback = callback.func
@@ -380,6 +390,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         if strand.kind != "task":
             self._not_tasks -= 1
             self._callbacks -= strand.kind == "callback"
+            self.control.remove(strand)
         return self._pending.pop(strand)
 
     def _strand_of_task(self, task: Any) -> AsyncioStrand:

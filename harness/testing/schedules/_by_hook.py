@@ -83,21 +83,27 @@ class HookSession(Session):
     def arrange(self, batch: list[trio.lowlevel.Task]) -> None:
         """Leave one of the program's tasks in the batch, and all tasks of others."""
         control = self.control
-        runq = self.runner.runq
         numbers = control.numbers
-        ready = [task for task in batch if task in numbers]
-        self.beside_driver = bool(ready)
-        others = [task for task in batch if task not in numbers] if len(ready) < len(batch) else []
-        if not ready:
+        others: list[trio.lowlevel.Task] = []
+        for task in batch:
+            if task in numbers:
+                control.add(task)
+            else:
+                others.append(task)
+        self.beside_driver = bool(control.ready)
+        if not control.ready:
             batch[:] = others
             return
-        chosen: Any = control.pick(ready)
+        chosen: Any = control.pick()
         if control.giving_up:
             if control.hopeless:
                 raise GiveUp
             chosen._next_send_fn = chosen.coro.throw
             chosen._next_send = GiveUp()
-        runq.extend(task for task in ready if task is not chosen)
+        if control.ready:
+            # With one in line, trio doesn't wait; putting all back would cost more, the more there
+            # are.
+            self.runner.runq.append(next(iter(control.ready.values())))
         batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
 
 
@@ -207,8 +213,10 @@ class _Random:
             # still end in an orderly way, and then fails with what went wrong.
             self.replacement.sessions.pop(session.runner, None)
             runq = session.runner.runq
-            batch[:] = dict.fromkeys([*before, *batch, *runq])
+            held = session.control.ready
+            batch[:] = dict.fromkeys([*before, *batch, *runq, *held.values()])
             runq.clear()
+            held.clear()
             session.guests.ending.for_error(exc)
 
     def __getattr__(self, name: str) -> Any:
