@@ -246,20 +246,24 @@ class Control:
     def _decide(self, tasks: list[int]) -> int:
         """Choose one of several, given by number and in order."""
         self._mix(self._ready_mixed)
-        decision = len(self.choices)
-        since = self._passed_over_since
         if self._last in self.ready and tasks[0] != self._last:
-            tasks.remove(self._last)
+            del tasks[bisect_left(tasks, self._last)]
             tasks.insert(0, self._last)
-        # Nobody has waited for longer than the first.
-        starving = decision - next(iter(since.values())) >= PATIENCE
-        if starving:
-            first = min(tasks, key=since.__getitem__)
-            starving = decision - since[first] >= PATIENCE
-            if starving:
-                tasks.remove(first)
-                tasks.insert(0, first)
-        return tasks[self._choose(tasks, forced=starving)]
+        starving = self._starving()
+        if starving is not None:
+            tasks.remove(starving)
+            tasks.insert(0, starving)
+        return tasks[self._choose(tasks, forced=starving is not None)]
+
+    def _starving(self) -> int | None:
+        """Return the first of those that were passed over for the longest time, if for too long."""
+        found, longest = None, len(self.choices) - PATIENCE
+        for number, since in self._passed_over_since.items():  # In the order of time.
+            if since > longest:
+                break
+            if number in self.ready and (found is None or number < found):
+                found, longest = number, since
+        return found
 
     def _choose(self, options: Sequence[int], *, forced: bool = False) -> int:
         """Make a decision and record it; ``forced`` means choice 0, whatever the chooser wants."""
