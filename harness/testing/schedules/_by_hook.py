@@ -143,6 +143,7 @@ class _Replacement:
         """The session waiting for the loop that this thread is about to start."""
 
         self.trio_run: Any = None
+        self.context: Any = None
         self._lock = threading.Lock()
         self._users = 0
         self._placed: dict[str, _Random | _Switch] = {}
@@ -153,6 +154,7 @@ class _Replacement:
             if self._users == 0:
                 trio_run: Any = import_module("trio._core._run")
                 self.trio_run = trio_run
+                self.context = trio_run.GLOBAL_RUN_CONTEXT
                 for name, kind in _REPLACED.items():
                     self._placed[name] = kind(self, getattr(trio_run, name))
                     setattr(trio_run, name, self._placed[name])
@@ -169,7 +171,7 @@ class _Replacement:
 
     def session_here(self) -> HookSession | None:
         """Return the session that controls this thread's loop, if any."""
-        runner = getattr(self.trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
+        runner = getattr(self.context, "runner", None)
         session = self.sessions.get(runner)
         if session is None and runner is not None:
             session = getattr(self.here, "session", None)
@@ -213,7 +215,7 @@ class _Random:
             # still end in an orderly way, and then fails with what went wrong.
             self.replacement.sessions.pop(session.runner, None)
             runq = session.runner.runq
-            held = session.control.ready
+            held: dict[int, Any] = session.control.ready
             batch[:] = dict.fromkeys([*before, *batch, *runq, *held.values()])
             runq.clear()
             held.clear()

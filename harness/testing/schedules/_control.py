@@ -151,7 +151,9 @@ class Control:
         self.numbers[strand] = number = len(self._codes)
         self.started_by.append(max(self._last, 0))
         # A hash that is the same in every process, unlike a str's. Sums of these tell sets apart.
-        code, weight = (crc32(text.encode()) | 1 for text in (self.backend.code_name(strand), f"{number}"))
+        code, weight = (
+            crc32(text.encode()) | 1 for text in (self.backend.code_name(strand), f"{number}")
+        )
         self._codes.append(code * weight & 0xFFFFFFFF)
 
     def live(self) -> list[Strand]:
@@ -213,9 +215,10 @@ class Control:
         """
         if ready is not None:
             self._replace(ready)
-        stepped = self.targets.stepped
+        targets = self.targets
+        stepped = targets.stepped
         if stepped is not None:
-            self.targets.note_wait(
+            targets.note_wait(
                 goes_on=self.numbers[stepped[1]] in self.ready,
                 is_live=self.backend.is_live(stepped[1]),
                 decisions=len(self.choices),
@@ -229,10 +232,10 @@ class Control:
         self.steps += 1
         if self.steps >= self.most_steps:
             self.on_too_many_steps(self)
-        if len(self.targets.by_number) > 1:
-            self.targets.count_step(strand)
-        if self.targets.strikes_tasks:
-            self.targets.begin_task_step(number, strand)
+        if len(targets.by_number) > 1:
+            targets.count_step(strand)
+        if targets.strikes_tasks:
+            targets.begin_task_step(number, strand)
         return strand
 
     def _replace(self, ready: Iterable[Strand]) -> None:
@@ -249,7 +252,7 @@ class Control:
         if self._last in self.ready and tasks[0] != self._last:
             del tasks[bisect_left(tasks, self._last)]
             tasks.insert(0, self._last)
-        starving = self._starving()
+        starving = self._starving() if len(self.choices) >= PATIENCE else None
         if starving is not None:
             tasks.remove(starving)
             tasks.insert(0, starving)
@@ -268,9 +271,9 @@ class Control:
     def _choose(self, options: Sequence[int], *, forced: bool = False) -> int:
         """Make a decision and record it; ``forced`` means choice 0, whatever the chooser wants."""
         decision = len(self.choices)
-        if decision in self._expected and self.diverged_at is None:
-            if self._expected[decision] != _short(self._hash):
-                self.diverged_at = decision
+        expected = self._expected.get(decision)
+        if expected is not None and self.diverged_at is None and expected != _short(self._hash):
+            self.diverged_at = decision
         choice = self.chooser.choose(options)  # Even if it is forced: choosers count decisions.
         if forced:
             choice = 0

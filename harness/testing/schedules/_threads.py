@@ -158,7 +158,7 @@ def current_strand() -> ThreadStrand | None:
     return None if strand is None or strand.at_work else strand
 
 
-class uncontrolled:  # noqa: N801 - used like the functions of contextlib
+class uncontrolled:
     """Let the calling thread run our own code: it is neither followed nor waits for its turn."""
 
     __slots__ = ("before", "strand", "trace")
