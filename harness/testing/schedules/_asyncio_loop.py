@@ -17,7 +17,8 @@ What asyncio does only to pass on a result (waking a sleeper, telling `gather`) 
 happens at once, since delaying it is the same as delaying the task that it wakes.
 
 Private names of asyncio: ``BaseEventLoop._run_once``, ``_ready``, ``_scheduled``, ``_selector``,
-``_process_events``; ``Handle._callback``, ``_context``, ``_cancelled``, ``_run``.
+``_process_events``; ``Handle._callback``, ``_context``, ``_cancelled``, ``_run``; and those of
+``ThreadPoolExecutor``: ``_max_workers``, ``_initializer``, ``_initargs``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._outside import OutsideWaits
 from harness.testing.schedules._strand import Watchers, await_frames
-from harness.testing.schedules._thread_patches import start_daemon
+from harness.testing.schedules._thread_pools import pool_of
 from harness.testing.schedules._threads import ThreadStrand, crew_of
 
 _GLANCE_SECONDS = 0.002
@@ -431,7 +432,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             thread = work.thread = crew.begin(strand.code_name, strand.code_name, strand.context)
             self.control.threads[strand] = strand.thread = thread
             self._working[work.executor] = self._working.get(work.executor, 0) + 1
-            start_daemon(crew, thread, work.function)
+            pool_of(crew, work.executor, _initializer(work.executor)).run(thread, work.function)
         if not thread.done:
             crew.let_go_on(thread)
         if not thread.done:
@@ -516,6 +517,12 @@ def _waits_for_thread(strand: AsyncioStrand) -> bool:
         frame.f_code.co_name == "run_sync_in_worker_thread"
         for frame, _ in await_frames(strand.task.get_coro())
     )
+
+
+def _initializer(executor: Any) -> Callable[[], object] | None:
+    """Return what an executor has each of its threads begin with."""
+    initialize = getattr(executor, "_initializer", None)
+    return None if initialize is None else functools.partial(initialize, *executor._initargs)
 
 
 def _hand_over(result: outcome.Outcome[Any], future: asyncio.Future[Any]) -> None:

@@ -199,6 +199,8 @@ class Crew:
     back_again: list[ThreadStrand] = attrs.field(factory=list[ThreadStrand], init=False)
     """Those that were blocked elsewhere, and have to get in line again."""
     by_thread: dict[Any, ThreadStrand] = attrs.field(factory=dict, init=False)
+    pools: dict[Any, Any] = attrs.field(factory=dict, init=False)
+    """Its threads that work for one strand after the other, by what they belong to."""
     closing: bool = attrs.field(default=False, init=False)
     running: ThreadStrand | None = attrs.field(default=None, init=False)
     back: Any = attrs.field(factory=new_lock, init=False)
@@ -266,9 +268,12 @@ class Crew:
             strand.killed = True
         for strand in self.strands:
             self.end(strand)
-            if strand.done and strand.thread is not None:
-                with uncontrolled():
-                    strand.thread.join()
+        for pool in self.pools.values():
+            pool.close()
+        with uncontrolled():
+            for thread, strand in list(self.by_thread.items()):
+                if strand.done:
+                    thread.join()
         if self.strands:
             follower.end()
         _here.__dict__.pop("crew", None)
