@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         explore_schedules,
         exploring_with,
     )
-    from harness.testing.isolation import Isolation, assert_isolated
+    from harness.testing.isolation import Isolation, Leakage, assert_isolated
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
@@ -54,6 +54,7 @@ __all__ = [
     "Fault",
     "Found",
     "Isolation",
+    "Leakage",
     "NotFound",
     "Observer",
     "Recorded",
