@@ -483,7 +483,7 @@ def test_a_worker_works_for_one_call_after_the_other(
         assert run_schedule(lambda: program(1), backend=kind).outcome.unwrap() == [1, 2]
     found = find_schedule(
         lambda: program(2),
-        judge=lambda run: AssertionError() if run.outcome.value[:2] == [1, 1] else None,
+        judge=lambda run: AssertionError() if repr(run.outcome).startswith("Value([1, 1") else None,
         backend=kind,
     )
     assert isinstance(found, Found)  # Two calls at once have a thread each.
