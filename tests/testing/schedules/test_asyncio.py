@@ -467,6 +467,7 @@ def test_an_error_that_nobody_waits_for_is_kept_for_the_report() -> None:
     assert "invalid literal" in run(program).unheard[0]
 
 
+@pytest.mark.slow
 def test_the_process_is_as_it_was() -> None:
     def state() -> tuple[Any, ...]:
         gc.collect()
