@@ -2,7 +2,7 @@
 
 Each turn of trio's loop takes all runnable tasks as one batch. If deterministic scheduling is on,
 it sorts the batch and lets ``_r.shuffle(batch)`` order it. Here that call leaves one task in the
-batch, and puts the others back in line for the next turn.
+batch, and holds the others for later turns.
 
 Both the switch and ``_r`` belong to the whole process, so while a controlled run lasts they are
 replaced with objects that ask *whose* loop it is: only a controlled loop finds the switch on. Every
@@ -101,8 +101,8 @@ class HookSession(Session):
             chosen._next_send_fn = chosen.coro.throw
             chosen._next_send = GiveUp()
         if control.ready:
-            # With one in line, trio doesn't wait; putting all back would cost more, the more there
-            # are.
+            # With one in line, trio doesn't wait for anything. The others are only held here, since
+            # putting all back would make a step cost the more, the more there are.
             self.runner.runq.append(next(iter(control.ready.values())))
         batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
 
