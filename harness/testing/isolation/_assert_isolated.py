@@ -372,7 +372,9 @@ def _failure(
             if {one.path for one in found_closer} - {one.path for one in candidates}:
                 watch = closer
                 causes, candidates = _proof(subject, trial, found_closer, seed)
-    if not again.failed:  # Replays that are right without it, too, prove nothing.
+    # Replays that are right without it, too, prove nothing; nor does a single one, by chance, where
+    # something goes on in real time.
+    if not again.failed or (alone.uncontrolled and causes.replays == 1):
         causes = attrs.evolve(causes, proven=False)
     lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
     in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))

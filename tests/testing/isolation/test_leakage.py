@@ -1,6 +1,7 @@
 """Measure how often runs leak, against programs of which arithmetic says how often they do."""
 
 import asyncio
+import pickle
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -82,6 +83,7 @@ async def measured(agent: Callable[[str], Any], inputs: str = "abc", **options: 
     leakage = caught.value.leakage
     assert str(leakage) in str(caught.value)
     assert isinstance(leakage, Leakage)
+    assert pickle.loads(pickle.dumps(caught.value)).leakage == leakage
     return leakage
 
 
