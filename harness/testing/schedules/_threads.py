@@ -164,14 +164,16 @@ class uncontrolled:
     __slots__ = ("before", "strand", "trace")
 
     def __enter__(self) -> None:
-        # Being called for each function that is entered would cost more than what ours do.
+        self.trace: Any = None
+        self.strand: ThreadStrand | None = getattr(_here, "strand", None)
+        if self.strand is None:
+            return
+        self.before = self.strand.at_work
+        self.strand.at_work = True
+        # To be called for each function that is entered would cost more than what ours do.
         self.trace = sys.gettrace()
         if self.trace is not None:
             sys.settrace(None)
-        self.strand: ThreadStrand | None = getattr(_here, "strand", None)
-        if self.strand is not None:
-            self.before = self.strand.at_work
-            self.strand.at_work = True
 
     def __exit__(self, *_: object) -> None:
         if self.strand is not None:
