@@ -127,7 +127,7 @@ def measure_leakage(
         for _ in range(count):
             go_on()
             members = tuple(sorted(random.sample(range(len(subject.inputs)), size)))
-            probe = Probe(Uniform(Random(random.getrandbits(64))))
+            probe = Probe(Uniform(random))
             verdict = try_at_once(subject, members, probe)
             failed += verdict.failed
             wrong.append(len(verdict.differences))

@@ -104,11 +104,11 @@ def test_the_arithmetic_of_two_runs() -> None:
 async def test_the_shares_are_those_of_arithmetic(
     agent: Callable[[str], Any], steps: dict[str, int]
 ) -> None:
-    leakage = await measured(agent, measure=scaled(SCHEDULES, full=20_000))
+    leakage = await measured(agent, measure=scaled(SCHEDULES, full=6_000))
     assert [row.at_once for row in leakage.at_once] == [2, 3]
     for row in leakage.at_once:
         schedules, runs = by_arithmetic(row.at_once, **steps)
-        assert row.schedules.of == scaled(SCHEDULES, full=20_000) / 2
+        assert row.schedules.of == scaled(SCHEDULES, full=6_000) / 2
         assert row.runs.of == row.schedules.of * row.at_once
         assert row.schedules.low <= schedules <= row.schedules.high
         assert row.runs.low <= runs / row.at_once <= row.runs.high
