@@ -511,7 +511,7 @@ async def _process(queries: list[Query]) -> None:
     assert sorted(seen) == ["a", "b", "c"]
 
 
-@leak("aio-libs/aiohttp#3316", "AssertionError")
+@leak("aio-libs/aiohttp#3316", "queries[0].text (local of _process)")
 async def last_request_for_all() -> None:
     """One request is changed for each query, before the tasks look at it."""
     await _process([Query("")] * 3)

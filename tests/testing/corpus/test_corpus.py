@@ -80,9 +80,12 @@ def plain(value: object, depth: int = 5) -> object:
 
 
 def programs() -> object:
-    """Return the state of all programs of the corpus."""
+    """Return the state of all programs of the corpus.
+
+    Without ``__warningregistry__``: Python throws it away itself once the filters have changed.
+    """
     return [
-        plain({name: one for name, one in vars(module).items() if name not in ("LEAKS", "leak")})
+        plain({name: one for name, one in vars(module).items() if name[:2] != "__"} | {"LEAKS": ()})
         for module in KINDS.values()
     ]
 
@@ -97,7 +100,7 @@ def process() -> dict[str, object]:
         "prints": sys.stdout,
         "warnings": list(warnings.filters),
         "random": random.getstate(),
-        "threads": threading.active_count(),
+        "threads": [one for one in threading.enumerate() if not one.name.startswith("Trio")],
         "logging": (logging.root.level, list(logging.root.handlers), logging.raiseExceptions),
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
         "sockets": socket.getdefaulttimeout(),

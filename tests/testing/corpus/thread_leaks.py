@@ -206,7 +206,7 @@ def current_folder_right(name: str) -> str:
     return FOLDERS[name]
 
 
-@leak("tomerfiliba/plumbum#25", "os.environ", seen="os.environ")
+@leak("tomerfiliba/plumbum#25", "os.environ['HARNESS_CORPUS']", seen="os.environ")
 def environment_of_the_process(name: str) -> str:
     """A command gets its variables by way of the environment of the process."""
     os.environ["HARNESS_CORPUS"] = name
@@ -253,7 +253,7 @@ def _engines(get: Callable[[], Engine]) -> None:
     assert seen[0] is seen[1]
 
 
-@leak("r-spade/ormah#27", "Memory.engine", seen="Memory.engine")
+@leak("r-spade/ormah#27", "Memory.engine (local of _engines)", seen="Memory.engine")
 def made_twice() -> None:
     """Two threads find no search engine, and make two."""
     _engines(Memory().engine_of)
@@ -323,7 +323,7 @@ def _provided(provider: Provider, provide: Callable[[], object]) -> None:
     assert seen[0] is not None
 
 
-@leak("ets-labs/python-dependency-injector#322", "Provider.storage")
+@leak("ets-labs/python-dependency-injector#322", "Provider.storage (local of reset_in_between)")
 def reset_in_between() -> None:
     """A provider looks at its storage, and returns it after another thread has reset it."""
     provider = Provider()
@@ -516,7 +516,11 @@ def _set(aware: ThreadAware, set: Callable[[str, str], None]) -> None:
     assert sorted(aware.by_thread["main"]) == ["a", "b"]
 
 
-@leak("cherrypy/cherrypy#106", "ThreadAware.by_thread", seen="ThreadAware.by_thread")
+@leak(
+    "cherrypy/cherrypy#106",
+    "ThreadAware.by_thread (local of overwritten_map)",
+    seen="ThreadAware.by_thread",
+)
 def overwritten_map() -> None:
     """A map of attributes is made by two threads, and the later one replaces the earlier."""
     aware = ThreadAware()

@@ -226,7 +226,7 @@ async def locals_not_cleared(user: str) -> str:
 async def locals_not_cleared_right(user: str) -> str:
     own = SimpleNamespace(user=user)
     await pause()
-    return own.user
+    return str(own.user)
 
 
 class Manager:
@@ -569,7 +569,8 @@ async def interleaved_frames(text: str) -> str:
 async def interleaved_frames_right(text: str) -> str:
     async with SENDING:
         with trio.CancelScope(shield=True):
-            return await WIRE.send(text)
+            received = await WIRE.send(text)
+    return received
 
 
 @leak("ethereum/lahja#126", "TORN_WIRE.sent")
@@ -582,7 +583,8 @@ async def frame_torn_by_a_cancel(text: str) -> str:
 async def frame_torn_by_a_cancel_right(text: str) -> str:
     async with SENDING:
         with trio.CancelScope(shield=True):
-            return await TORN_WIRE.send(text)
+            received = await TORN_WIRE.send(text)
+    return received
 
 
 class HTTPConnection:
