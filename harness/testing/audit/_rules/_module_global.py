@@ -82,11 +82,18 @@ def _flags(source: Source) -> set[str]:
 
 def _bound(node: ast.AST, declared: set[str]) -> Iterator[tuple[str, str]]:
     for target in assigned_by(node):
-        # A number that only grows belongs to no run: each addition is atomic.
         if not isinstance(target, ast.Name) or target.id not in declared:
             continue
-        if not (isinstance(node, ast.AugAssign) and _COUNTER.search(target.id)):
+        if not _counts(node, target.id):
             yield target.id, "binds"
+
+
+def _counts(node: ast.AST, name: str) -> bool:
+    """Return whether a number only grows: it belongs to no run, and each addition is atomic."""
+    return isinstance(node, ast.AugAssign) and (
+        _COUNTER.search(name) is not None
+        or (isinstance(node.op, ast.Add | ast.Sub) and isinstance(node.value, ast.Constant))
+    )
 
 
 def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[tuple[str, str]]:
@@ -100,12 +107,27 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             continue
         if is_cache(target.id) or not source.is_global(target) or is_undone(change, source):
             continue
+        if _counts(node, target.id) or _holds_a_task(node, function, source):
+            continue
         if not (
             is_memo(change, function, source)
             or is_said_once(change, source)
             or is_filled_once(change, function, source)
         ):
             yield target.id, change.how
+
+
+def _holds_a_task(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a task is kept from being collected: ``tasks.add(create_task(...))``."""
+    if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name)):
+        return False
+    name = node.args[0].id
+    return any(
+        isinstance(one, ast.Assign)
+        and ast.unparse(one.targets[0]) == name
+        and re.search(r"create_task|ensure_future", ast.unparse(one.value)) is not None
+        for one in source.own_nodes(function)
+    )
 
 
 def _imported_by(function: FunctionNode, source: Source) -> set[str]:
@@ -142,6 +164,8 @@ def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Sour
     if not isinstance(node, ast.Assign | ast.AnnAssign) or value is None:
         return False
     if isinstance(value, ast.Name) and value.id in _imported_by(function, source):
+        return True
+    if source.called(value) == "importlib.import_module":
         return True
     if any(isinstance(one, ast.Await) for one in ast.walk(function)):
         return False

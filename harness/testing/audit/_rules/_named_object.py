@@ -20,6 +20,7 @@ from harness.testing.audit._source_file import (
     bindings_of,
     decorator_names,
     first_parameter,
+    uses_argument,
 )
 from harness.testing.audit._sources import Checker, Hit, Sources
 
@@ -48,6 +49,8 @@ def check_instances(source: Source, program: Sources) -> Iterator[Hit]:
             continue
         if not _has_a_name(root, function, source):
             continue
+        if isinstance(node, ast.Call) and source.dotted(target.value) in source.imports.values():
+            continue  # `aiofiles.os.remove(path)` is a function of a module.
         symbol = ast.unparse(target)
         if symbol not in seen:
             seen.add(symbol)
@@ -74,6 +77,7 @@ def _written(
                         isinstance(target, ast.Attribute)
                         and not is_cache(target.attr)
                         and not _is_put_back(target, function)
+                        and not _is_made_once(node, target, function, source)
                     ):
                         yield function, node, target
             for change in changes_by(node):
@@ -86,6 +90,19 @@ def _written(
                     and not is_memo(change, function, source)
                 ):
                     yield function, node, change.target
+
+
+def _is_made_once(
+    node: ast.AST, target: ast.Attribute, function: FunctionNode, source: Source
+) -> bool:
+    """Return whether a plain function makes the one object of its kind, the same for everybody."""
+    if isinstance(function, ast.AsyncFunctionDef) or uses_argument(node, function, 1):
+        return False
+    words = ast.unparse(target)
+    return any(
+        isinstance(outer, ast.If) and ast.unparse(outer.test) in (f"{words} is None", f"not {words}")
+        for outer in source.around(node)
+    )
 
 
 def _is_put_back(target: ast.Attribute, function: FunctionNode) -> bool:

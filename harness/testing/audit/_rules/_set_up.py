@@ -25,16 +25,19 @@ from harness.testing.audit._sources import Sources
 _FILLED_AT_IMPORT = frozenset(
     ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
 )
-_DECORATED = frozenset(("fn", "func", "function", "f", "cls", "klass", "handler", "wrapped"))
+_DECORATED = frozenset(
+    ("fn", "func", "function", "f", "cls", "klass", "handler", "wrapped", "callback", "listener")
+)
 _SET_UP = re.compile(
     r"^_*(enable|disable|set|reset|clear|add|use|override|patch|define|declare|load|import"
     r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest)(_|$)"
     r"|(^|_)(register|unregister|install|uninstall|configure|config|setup|set_up|init"
-    r"|initiali[sz]e)(_|$)"
+    r"|initiali[sz]er?|populate|optimi[sz]e)(_|$)"
 )
 _TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
 _CACHE = re.compile(
-    r"cache|memo(?!r)|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
+    r"cache|memo(?!r)|registry|registered|interned|singleton|_instances?$|_lock|metrics|stats"
+    r"|_sample|warned|warn_once"
     r"|logged|printed|reported",
     re.IGNORECASE,
 )
