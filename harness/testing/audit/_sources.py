@@ -18,7 +18,6 @@ from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._source_file import FunctionNode, Source
 
-
 _KEEPS = re.compile(r"^(append\w*|add|put\w*|send\w*|insert|start\w*|create_task|gather|spawn\w*)$")
 """Names of functions that keep their arguments, or start a task with them."""
 

@@ -160,7 +160,7 @@ class Metadata(threading.local):
 METADATA = Metadata()
 
 
-@leak("bugsnag/bugsnag-python#199", "METADATA.tabs['user']", seen="METADATA")
+@leak("bugsnag/bugsnag-python#199", "METADATA.tabs['user']", seen="Metadata")
 async def report_of_another(user: str) -> dict[str, str]:
     """What is reported with an error is kept per thread."""
     METADATA.tabs["user"] = user
@@ -565,7 +565,7 @@ class Tado:
 TADO, REFRESHING = Tado(), asyncio.Lock()
 
 
-@leak("exabird/ha-tado-x#36", "TADO.refresh_token", "TADO.valid", seen="Tado.valid")
+@leak("exabird/ha-tado-x#36", "TADO.refresh_token", "TADO.valid", seen="TADO.refresh_token")
 async def rotating_token(name: str) -> str:
     """A refresh token that is replaced at each use is sent twice."""
     return f"{name}: {await TADO.refresh()}"

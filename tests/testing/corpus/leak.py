@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,10 +24,10 @@ class Leak:
     """The repository and the number of the issue or pull request."""
 
     names: tuple[str, ...]
-    """The objects that a report must name; for a deadlock without one, words of the report."""
+    """The objects that a report may name; it must name one of them, and no others."""
 
     seen: str
-    """What the audit must call it, if reading the code is enough to see it."""
+    """What the audit should call it, if it is a program of tasks that reading is enough for."""
 
     @property
     def right(self) -> Callable[..., Any]:
@@ -52,3 +53,8 @@ def leaks_of() -> tuple[list[Leak], Callable[..., Callable[[F], F]]]:
         return add
 
     return leaks, leak
+
+
+def deviations(schedule: str) -> int:
+    """Return how often a schedule switches away from a task that could go on, or cancels one."""
+    return len(re.findall(r"\d+x\d+|[cwtufd]\d+@\d+", schedule))

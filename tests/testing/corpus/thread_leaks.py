@@ -45,7 +45,7 @@ class HTTPSession:
 SESSION = HTTPSession()
 
 
-@leak("psf/requests#4941", "SESSION.cookies['user']", seen="SESSION.cookies")
+@leak("psf/requests#4941", "SESSION.cookies['user']")
 def session_of_all_threads(user: str) -> str:
     """Results leak from one request to another, for they share a session."""
     return SESSION.get(user)
@@ -73,7 +73,7 @@ class Pools:
 POOLS, USING_POOLS = Pools(), threading.Lock()
 
 
-@leak("psf/requests#1871", "POOLS.host", seen="POOLS.host")
+@leak("psf/requests#1871", "POOLS.host")
 def pool_evicted(host: str) -> str:
     """A pool is evicted between being found and being used."""
     return POOLS.get(host)
@@ -102,7 +102,6 @@ def _authorized(transport: Transport, token: str) -> str:
 @leak(
     "datalab-org/datalab-api#93",
     "Transport.headers['authorization']",
-    seen="Transport.headers",
 )
 def headers_of_all_clients(token: str) -> str:
     """All clients share the headers, and with them who is signed in."""
@@ -126,7 +125,7 @@ class Soap:
 SOAP = Soap()
 
 
-@leak("mvantellingen/python-zeep#758", "SOAP.headers", seen="SOAP.headers")
+@leak("mvantellingen/python-zeep#758", "SOAP.headers")
 def headers_by_user(token: str) -> str:
     """The headers of a user are set on the client before each call."""
     return SOAP.call(token)
@@ -139,7 +138,7 @@ def headers_by_user_right(token: str) -> str:
 api_key = ""
 
 
-@leak("beyonic/beyonic-python#17", "api_key", seen="api_key")
+@leak("beyonic/beyonic-python#17", "api_key")
 def key_of_the_module(key: str) -> str:
     """The key of a client is a global of its module."""
     global api_key
@@ -153,7 +152,7 @@ def key_of_the_module_right(key: str) -> str:
     return f"sent with {key}"
 
 
-@leak("neka-nat/freecad-mcp#93", "sys.stdout", seen="contextlib.redirect_stdout")
+@leak("neka-nat/freecad-mcp#93", "sys.stdout")
 def redirected_prints(text: str) -> str:
     """What code prints is caught by redirecting the prints of the process."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -169,7 +168,7 @@ def redirected_prints_right(text: str) -> str:
     return out.getvalue()
 
 
-@leak("datarobot-oss/datarobot-genai#225", "sys.stdout", seen="sys.stdout")
+@leak("datarobot-oss/datarobot-genai#225", "sys.stdout")
 def prints_sent_elsewhere(text: str) -> str:
     """A sandbox replaces the prints of the process, and puts back what it found."""
     out = io.StringIO()
@@ -189,7 +188,7 @@ def prints_sent_elsewhere_right(text: str) -> str:
 FOLDERS = {"ada": "/", "bob": "/usr", "cyd": "/etc"}
 
 
-@leak("microsoft/promptflow#4205", "os.getcwd()", seen="os.chdir")
+@leak("microsoft/promptflow#4205", "os.getcwd()")
 def current_folder(name: str) -> str:
     """A flow runs in its folder by changing the folder of the process."""
     before = os.getcwd()
@@ -206,7 +205,7 @@ def current_folder_right(name: str) -> str:
     return FOLDERS[name]
 
 
-@leak("tomerfiliba/plumbum#25", "os.environ['HARNESS_CORPUS']", seen="os.environ")
+@leak("tomerfiliba/plumbum#25", "os.environ['HARNESS_CORPUS']")
 def environment_of_the_process(name: str) -> str:
     """A command gets its variables by way of the environment of the process."""
     os.environ["HARNESS_CORPUS"] = name
@@ -253,7 +252,7 @@ def _engines(get: Callable[[], Engine]) -> None:
     assert seen[0] is seen[1]
 
 
-@leak("r-spade/ormah#27", "Memory.engine (local of _engines)", seen="Memory.engine")
+@leak("r-spade/ormah#27", "Memory.engine (local of _engines)")
 def made_twice() -> None:
     """Two threads find no search engine, and make two."""
     _engines(Memory().engine_of)
@@ -288,7 +287,7 @@ def _same(metaclass: type[Singleton]) -> None:
     assert seen[0] is seen[1]
 
 
-@leak("tmancal74/quantarhei#307", "Singleton.instances", seen="Singleton.instances")
+@leak("tmancal74/quantarhei#307", "Singleton.instances")
 def two_singletons() -> None:
     """A metaclass looks for the instance, and makes it, without a lock."""
     _same(Singleton)
@@ -369,7 +368,7 @@ def _show(name: str) -> str:
     return f"{name} was warned" if warnings.filters[0][0] == "error" else f"{name} was not"
 
 
-@leak("sktime/sktime#7906", "warnings.filters", seen="warnings.catch_warnings")
+@leak("sktime/sktime#7906", "warnings.filters")
 def silenced_warnings(name: str) -> str:
     """Warnings are silenced for the process, while other threads go on."""
     with warnings.catch_warnings():
@@ -398,7 +397,7 @@ class CommandLineParser:
 PARSER = CommandLineParser()
 
 
-@leak("vsajip/sarge#13", "PARSER.tokens", seen="PARSER.tokens")
+@leak("vsajip/sarge#13", "PARSER.tokens")
 def parser_of_the_module(source: str) -> list[str]:
     """One parser, with what it is parsing, is used by all threads."""
     return PARSER.parse(source)
@@ -423,7 +422,7 @@ class OwnRules(Rules):
         self.rules = []  # type: ignore[misc]
 
 
-@leak("plyara/plyara#58", "Rules.rules", seen="Rules.rules")
+@leak("plyara/plyara#58", "Rules.rules")
 def rules_of_the_class(text: str) -> list[str]:
     """Each thread has a parser, but they parse into one list."""
     return Rules().parse(text)
@@ -436,7 +435,7 @@ def rules_of_the_class_right(text: str) -> list[str]:
 result: dict[str, str] = {}
 
 
-@leak("OpenModelica/OMPython#15", "result['value']", seen="result")
+@leak("OpenModelica/OMPython#15", "result['value']")
 def result_of_the_module(text: str) -> str:
     """A parser collects its result in a global."""
     result["value"] = text
@@ -485,7 +484,7 @@ def _submitted(name: str, fields: list[str]) -> list[str]:
     return list(fields)
 
 
-@leak("MikeGawi/ePiframe#49", "form", seen="form")
+@leak("MikeGawi/ePiframe#49", "form")
 def form_of_the_module(name: str) -> list[str]:
     """The form that a user fills in is a global."""
     return _submitted(name, form)
@@ -519,7 +518,6 @@ def _set(aware: ThreadAware, set: Callable[[str, str], None]) -> None:
 @leak(
     "cherrypy/cherrypy#106",
     "ThreadAware.by_thread (local of overwritten_map)",
-    seen="ThreadAware.by_thread",
 )
 def overwritten_map() -> None:
     """A map of attributes is made by two threads, and the later one replaces the earlier."""
@@ -552,7 +550,7 @@ class Hoplite:
 HOPLITE = Hoplite()
 
 
-@leak("google-research/perch-hoplite#156", "HOPLITE.uncommitted", seen="HOPLITE.uncommitted")
+@leak("google-research/perch-hoplite#156", "HOPLITE.uncommitted")
 def others_rows_committed(row: str) -> list[str]:
     """A commit on the shared connection commits what another thread has begun."""
     return HOPLITE.insert(row)
@@ -580,7 +578,7 @@ def _initialized(initialize: Callable[[str], None]) -> None:
     assert len(registered) == 2
 
 
-@leak("cloudforet-io/python-core#174", "handlers", seen="handlers")
+@leak("cloudforet-io/python-core#174", "handlers")
 def handlers_twice() -> None:
     """Two first requests both initialize the handlers."""
     _initialized(_initialize)
@@ -609,7 +607,7 @@ def _checked(name: str, users: dict[str, str]) -> str:
     return f"{name} is {'in' if name in users else 'out'}"
 
 
-@leak("datawire/ambassador-auth-httpbasic#5", "USERS", seen="USERS")
+@leak("datawire/ambassador-auth-httpbasic#5", "USERS")
 def users_being_loaded(name: str) -> str:
     """Users are checked while another thread loads them anew."""
     return _checked(name, USERS)
@@ -624,7 +622,7 @@ def reductions(name: str) -> list[str]:
     return [name]
 
 
-@leak("zooniverse/aggregation-for-caesar#166", "reductions", seen="reductions")
+@leak("zooniverse/aggregation-for-caesar#166", "reductions")
 def cached_for_all(user: str) -> list[str]:
     """What is cached for all users is changed by one."""
     found = reductions("all")
@@ -647,7 +645,7 @@ def _reply() -> str:
     return f"re: {message}"
 
 
-@leak("paicha/gxgk-wechat-server#8", "message", seen="message")
+@leak("paicha/gxgk-wechat-server#8", "message")
 def message_of_the_module(text: str) -> str:
     """The message that is answered is a global, for the helpers."""
     global message
@@ -660,7 +658,7 @@ def message_of_the_module_right(text: str) -> str:
     return f"re: {text}"
 
 
-@leak("cupy/cupy#78", "random", seen="random.seed")
+@leak("cupy/cupy#78", "random")
 def seed_of_the_process(name: str) -> float:
     """A thread seeds the random numbers of all."""
     random.seed(name)
@@ -685,7 +683,7 @@ def _summed(path: str, text: str) -> str:
     return summary
 
 
-@leak("opea-project/GenAIExamples#1279", "TEMPORARY['/tmp/report.pdf']", seen="TEMPORARY")
+@leak("opea-project/GenAIExamples#1279", "TEMPORARY['/tmp/report.pdf']")
 def one_temporary_file(text: str) -> str:
     """Threads overwrite and remove each other's temporary file."""
     return _summed("/tmp/report.pdf", text)
@@ -718,7 +716,7 @@ def _streamed(settings: Settings, stream: str) -> str:
         return settings.stream
 
 
-@leak("langroid/langroid#816", "SETTINGS.stream", seen="SETTINGS.stream")
+@leak("langroid/langroid#816", "SETTINGS.stream")
 def settings_for_a_while(stream: str) -> str:
     """Global settings are changed for a block, and put back after it."""
     return _streamed(SETTINGS, stream)
@@ -737,7 +735,7 @@ def _logged(context: dict[str, str], request: str) -> str:
     return f"request_id={context['request_id']}"
 
 
-@leak("ONSdigital/eq-survey-runner#2396", "BOUND['request_id']", seen="BOUND")
+@leak("ONSdigital/eq-survey-runner#2396", "BOUND['request_id']")
 def context_of_the_last_request(request: str) -> str:
     """Lines are logged with what an earlier request has bound."""
     return _logged(BOUND, request)

@@ -30,7 +30,7 @@ _LIFE_CYCLE = re.compile(
     r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
     r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?(line|chunk|until)"
     r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|handshake"
-    r"|negotiate|lifespan)(_|$)|^_*a?open$"
+    r"|negotiate|lifespan)(_|$)|^_*a?open$|^_*on_(start|stop|init|shutdown|connect|ready)"
 )
 """Methods usually called by one task: those of a connection's life cycle, and those that say that
 their caller holds a lock."""
@@ -47,7 +47,7 @@ _ONE_END = re.compile(
 
 _ONE_TASK = re.compile(
     r"(Reader|Writer|Parser|Iter|Iterator|Actor|ActorBase|Stream|Cursor|Monitor|Authenticator|Handshake"
-    r"|Context)$"
+    r"|Context|Protocol)$"
 )
 """Classes whose objects serve one task at a time: one end of a stream, and an actor, which takes
 its messages one after the other."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._rules._names import assigned_name
+from harness.testing.audit._rules._set_up import is_of_a_command_line
 from harness.testing.audit._source_file import Source
 from harness.testing.audit._sources import Checker, Hit, Sources
 
@@ -71,6 +72,8 @@ _MESSAGE_HOLDERS = frozenset(
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield calls that make something with a connection or a state, outside any function."""
+    if is_of_a_command_line(source):
+        return
     for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue

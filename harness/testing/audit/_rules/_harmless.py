@@ -16,7 +16,9 @@ from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source_file import FUNCTIONS, INITIALISERS, FunctionNode, Source
 
 _ADDS = frozenset(("add", "append", "appendleft", "extend", "update"))
-_DRIVER = re.compile(r"^_*(a?main|a?run)$|_(main|task|loop|forever|worker|listener)$|^_*listen(_|$)")
+_DRIVER = re.compile(
+    r"^_*(a?main|a?run)$|_(main|task|loop|forever|worker|listener)$|^_*listen(_|$)"
+)
 """Names of methods in which an object's one task spends its life."""
 
 _RESOURCE = re.compile(
@@ -50,7 +52,7 @@ def is_harmless(
         or (_RESOURCE.search(attribute) is None and _looks_up(path, tests, act))
         or _ends_a_call(act, source)
         or any(_ends_the_loop(test, act) or _looks_again(path, test, act) for test in tests)
-        or any(_counts(path, test, act) for test in tests)
+        or any(_counts(path, test, act) or _fills_up(path, test, act) for test in tests)
         or any(_adds_to_what_is_needed(path, test, act) for test in tests)
         or (
             (_DRIVER.search(function.name) is not None or _converts(path, tests, act))
@@ -74,7 +76,7 @@ def _looks_up(path: str, tests: list[ast.If | ast.While], act: ast.AST) -> bool:
     """``if self._sender is None: self._sender = await find()``: plain data, the same for all."""
     if not isinstance(act, ast.Assign) or isinstance(act.targets[0], ast.Subscript):
         return False
-    said = {ast.unparse(test.test) for test in tests}
+    said = {part for test in tests for part in ast.unparse(test.test).split(" and ")}
     # A flag or a number is asked by its own name, and is no plain data.
     plain = set() if isinstance(act.value, ast.Constant) else {path, f"not {path}"}
     return bool(said & {f"{path} is None", f"{path} is not None", *plain})
@@ -100,6 +102,15 @@ def _ends_a_call(act: ast.AST, source: Source) -> bool:
             and any(act is one for last in outer.finalbody for one in ast.walk(last))
             for outer in source.around(act)
         )
+    )
+
+
+def _fills_up(path: str, test: ast.If | ast.While, act: ast.AST) -> bool:
+    """``while len(self.buffer) < wanted: self.buffer += await read()``: one reads at a time."""
+    return (
+        isinstance(test, ast.While)
+        and f"len({path}) <" in ast.unparse(test.test)
+        and isinstance(act, ast.AugAssign)
     )
 
 

@@ -15,7 +15,7 @@ from harness.testing.audit._rules._set_up import (
     is_said_once,
     is_set_up,
 )
-from harness.testing.audit._source_file import FunctionNode, Source
+from harness.testing.audit._source_file import FunctionNode, Source, first_parameter
 from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
@@ -109,12 +109,23 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             continue
         if _counts(node, target.id) or _holds_a_task(node, function, source):
             continue
+        if _enters_itself(node, function, source):
+            continue
         if not (
             is_memo(change, function, source)
             or is_said_once(change, source)
             or is_filled_once(change, function, source)
         ):
             yield target.id, change.how
+
+
+def _enters_itself(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether an object enters a list of its kind, or leaves it: ``open.add(self)``."""
+    itself = first_parameter(function)
+    if source.class_of(function) is None or not itself:
+        return False
+    given = node.args if isinstance(node, ast.Call) else [getattr(node, "value", None)]
+    return any(isinstance(one, ast.Name) and one.id == itself for one in given)
 
 
 def _holds_a_task(node: ast.AST, function: FunctionNode, source: Source) -> bool:
@@ -167,6 +178,8 @@ def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Sour
         return True
     if source.called(value) == "importlib.import_module":
         return True
+    if any(isinstance(outer, ast.ExceptHandler) for outer in source.around(node)):
+        return isinstance(value, ast.Name)  # `except ImportError: encode = encode_slowly`
     if any(isinstance(one, ast.Await) for one in ast.walk(function)):
         return False
     own = source.bound_in(function)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import changes_in, is_container
+from harness.testing.audit._changes import assigned_by, changes_in, is_container
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._rules._call_state import keeps_state
 from harness.testing.audit._rules._names import assigned_name, qualified_name
@@ -39,6 +39,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     for function in source.functions:
         for name, default in defaults(function):
             keeps = is_container(default, source) or keeps_state(default, source, program)
+            keeps = keeps or _is_written_through(function, name, default, source, program)
             if keeps and not is_cache(name):
                 fate = _fate(function, name, default, source)
                 if fate:
@@ -66,6 +67,33 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         elif called in _FIELDS:
             message = f"every instance without a {symbol} of its own gets one and the same default"
             yield Hit(node=node, symbol=symbol, message=message)
+
+
+def _is_written_through(
+    function: FunctionNode, name: str, default: ast.expr, source: Source, program: Sources
+) -> bool:
+    """Return whether a default object is kept, and its attributes are set by way of its keeper.
+
+    ``self.prompt = prompt`` in the constructor, and ``task.prompt.name = ...`` elsewhere.
+    """
+    if not (isinstance(default, ast.Call) and isinstance(default.func, ast.Name)):
+        return False
+    if program.class_named(default.func.id, source) is None:
+        return False
+    kept = {
+        target.attr
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _is_name(node.value, name)
+        for target in assigned_by(node)
+        if isinstance(target, ast.Attribute)
+    }
+    return any(
+        isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Attribute)
+        and target.value.attr in kept
+        for node in source.nodes
+        for target in assigned_by(node)
+    )
 
 
 def _objects_of_dataclasses(source: Source, program: Sources) -> Iterator[Hit]:
@@ -129,8 +157,8 @@ def _fate(function: FunctionNode, name: str, default: ast.expr, source: Source) 
                 kept = f"kept as {ast.unparse(target)} in line {node.lineno}"
                 if later:
                     return f"{kept} and changed in line {later}"
-                # If its class never changes it, it is a constant: kept under a private name, of a type
-                # that nobody may change, or with something in it from the beginning.
+                # If its class never changes it, it is a constant: kept under a private name, of a
+                # type that nobody may change, or with something in it from the beginning.
                 private = isinstance(target, ast.Attribute) and target.attr.startswith("_")
                 if not private and not has_elements and not read_only:
                     return kept

@@ -23,6 +23,7 @@ from harness.testing.audit._source_file import (
     uses_argument,
 )
 from harness.testing.audit._sources import Checker, Hit, Sources
+from harness.testing.audit._walk import ONE_WAY
 
 
 def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
@@ -76,6 +77,7 @@ def _written(
                     if (
                         isinstance(target, ast.Attribute)
                         and not is_cache(target.attr)
+                        and not (ONE_WAY.search(target.attr) and _is_true(value))
                         and not _is_put_back(target, function)
                         and not _is_made_once(node, target, function, source)
                     ):
@@ -92,6 +94,10 @@ def _written(
                     yield function, node, change.target
 
 
+def _is_true(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True
+
+
 def _is_made_once(
     node: ast.AST, target: ast.Attribute, function: FunctionNode, source: Source
 ) -> bool:
@@ -100,7 +106,8 @@ def _is_made_once(
         return False
     words = ast.unparse(target)
     return any(
-        isinstance(outer, ast.If) and ast.unparse(outer.test) in (f"{words} is None", f"not {words}")
+        isinstance(outer, ast.If)
+        and ast.unparse(outer.test) in (f"{words} is None", f"not {words}")
         for outer in source.around(node)
     )
 

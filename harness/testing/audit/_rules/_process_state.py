@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from harness.testing.audit._changes import assigned_by, changes_by
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._rules._names import qualified_name
-from harness.testing.audit._rules._set_up import is_set_up
+from harness.testing.audit._rules._set_up import is_of_a_command_line, is_set_up
 from harness.testing.audit._source_file import FunctionNode, Source, uses_argument
 from harness.testing.audit._sources import Checker, Hit, Sources
 
@@ -40,7 +40,9 @@ _CHANGED = {
     "sys.argv": "the arguments of the command line",
 }
 
-_OF_THE_PROCESS = re.compile(r"^_*(a?main|a?start|a?stop|a?close|serve|shutdown)(_|$)")
+_OF_THE_PROCESS = re.compile(
+    r"^_*(a?main|a?start|a?stop|a?close|serve|shutdown|set_?up|init\w*|change_work_?dir)(_|$)"
+)
 """Names of methods that begin and end a process's one server."""
 
 _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
@@ -48,6 +50,8 @@ _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are pr
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield changes in async functions, which run beside others, and in what they call."""
+    if is_of_a_command_line(source):
+        return
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) and (
             not program.is_called_by_async(function) or is_set_up(function, source, program)
@@ -69,7 +73,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                 symbol, what = "warnings.catch_warnings", "which warnings are shown"
             if not what or symbol in said or program.is_locked(node, source):
                 continue
-            if symbol in _CHANGED and (
+            if (symbol in _CHANGED or symbol == "os.chdir") and (
                 _OF_THE_PROCESS.search(function.name) or _is_guarded(node, symbol, source)
             ):
                 continue

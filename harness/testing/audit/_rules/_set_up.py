@@ -30,11 +30,15 @@ _DECORATED = frozenset(
 )
 _SET_UP = re.compile(
     r"^_*(enable|disable|set|reset|clear|add|use|override|patch|define|declare|load|import"
-    r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest)(_|$)"
+    r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest|watch|reload)"
+    r"(_|$)"
     r"|(^|_)(register|unregister|install|uninstall|configure|config|setup|set_up|init"
     r"|initiali[sz]er?|populate|optimi[sz]e)(_|$)"
 )
 _TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
+_COMMAND_LINE = re.compile(
+    r"(^|[/\\])_?(cli|commands?|console|repl|autoreload|reloader|debug|__main__)([/\\]|\.py$)"
+)
 _CACHE = re.compile(
     r"cache|memo(?!r)|registry|registered|interned|singleton|_instances?$|_lock|metrics|stats"
     r"|_sample|warned|warn_once"
@@ -64,6 +68,8 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
         return True  # A metaclass: it runs when a class is made.
     if _TEST_FILE.search(source.path):
         return True  # Between tests, not between runs.
+    if is_of_a_command_line(source):
+        return True
     outer = source.function_of(function)
     if outer is not None and (
         _returns_what_it_decorates(function) or is_set_up(outer, source, program)
@@ -74,6 +80,11 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     if program.runs_in_async(function):
         return False
     return returns_a_callable(function) or _returns_what_it_decorates(function)
+
+
+def is_of_a_command_line(source: Source) -> bool:
+    """Return whether a file's path says that one person at a terminal uses it."""
+    return _COMMAND_LINE.search(source.path) is not None
 
 
 def _returns_what_it_decorates(function: FunctionNode) -> bool:
@@ -117,13 +128,19 @@ def is_filled_once(change: Change, function: FunctionNode, source: Source) -> bo
 def is_memo(change: Change, function: FunctionNode, source: Source) -> bool:
     """Return whether a change keeps what the function computes for a key: the same for everybody.
 
-    ``if key not in table: table[key] = make(key)`` without an await. Not so if what is kept is a
-    container to be filled, or was computed from the previous value.
+    ``if key not in table: table[key] = make(key)`` without an await. Not so if what is kept was
+    computed from the previous value, or is a container to be filled for all, under a constant.
     """
     node = change.node
     if not isinstance(node, ast.Assign) or isinstance(function, ast.AsyncFunctionDef):
         return False
-    if is_container(node.value, source) or isinstance(node.value, ast.Constant):
+    by_constant = any(
+        isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant)
+        for target in node.targets
+    )
+    if by_constant and is_container(node.value, source):
+        return False
+    if isinstance(node.value, ast.Constant) and node.value.value is not True:
         return False
     table = ast.unparse(change.target)
     if any(ast.unparse(one) == table for one in ast.walk(node.value) if isinstance(one, ast.expr)):
