@@ -46,6 +46,8 @@ class Sources:
         self._classes: dict[str, tuple[Source, ast.ClassDef] | None] = {}
         self._calls_by_name: dict[str, set[str]] = {}
         called_by_async: set[str] = set()
+        self._called_by_name: set[str] = set()
+        self._of_modules = {node for source in self.sources for node in source.tree.body}
         for source in self.sources:
             for node in source.top_classes.values():
                 known = node.name in self._classes
@@ -58,6 +60,7 @@ class Sources:
                 calls = set(_called_names(function, source))
                 if isinstance(function, ast.AsyncFunctionDef):
                     called_by_async |= calls
+                    self._called_by_name.update(_called_by_name(function, source))
                 else:
                     self._calls_by_name.setdefault(function.name, set()).update(calls)
         self._called_directly = frozenset(called_by_async)
@@ -125,7 +128,12 @@ class Sources:
         return function is not None and function.name in self.called_under_locks
 
     def is_called_by_async(self, function: FunctionNode) -> bool:
-        """Return whether asynchronous code itself calls a function of that name."""
+        """Return whether asynchronous code itself calls a function of that name.
+
+        ``tasks.add(...)`` calls a method, and no function of a module that is called ``add``.
+        """
+        if function in self._of_modules:
+            return function.name in self._called_by_name
         return function.name in self._called_directly
 
     def class_named(self, name: str, source: Source) -> tuple[Source, ast.ClassDef] | None:
@@ -177,6 +185,18 @@ def _is_handed_on(use: ast.Name, source: Source) -> bool:
     if isinstance(parent, ast.Call) and use in parent.args:
         return _KEEPS.search(_last_name(parent.func)) is not None
     return not isinstance(parent, ast.Attribute)
+
+
+def _called_by_name(function: FunctionNode, source: Source) -> Iterator[str]:
+    """Yield what a function calls by its own name or a module's, or hands to another."""
+    for node in source.own_nodes(function):
+        if not isinstance(node, ast.Call):
+            continue
+        for one in (node.func, *node.args):
+            if isinstance(one, ast.Name):
+                yield one.id
+            elif isinstance(one, ast.Attribute) and ast.unparse(one.value) in source.imports:
+                yield one.attr
 
 
 def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:

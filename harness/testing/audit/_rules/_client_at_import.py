@@ -82,7 +82,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         is_client = home in _ASYNC_HOMES and _CLIENT.search(name.rpartition(".")[2])
         if not is_client and called not in _MESSAGE_HOLDERS:
             continue
-        if not source.is_at_import(node):
+        if not source.is_at_import(node) or _decorates(node, source):
             continue
         symbol = assigned_name(node, source, called)
         yield Hit(
@@ -90,6 +90,10 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             symbol=symbol,
             message=f"{symbol} is made when the module is imported ({called}); all runs share it",
         )
+
+
+def _decorates(node: ast.Call, source: Source) -> bool:
+    return node in getattr(source.parents.get(node), "decorator_list", ())
 
 
 CLIENT_AT_IMPORT = Checker(RULE, check)

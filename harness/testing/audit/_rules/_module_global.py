@@ -6,12 +6,19 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
+from harness.testing.audit._changes import (
+    REMOVALS,
+    assigned_by,
+    changes_by,
+    is_container,
+    is_undone,
+)
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._rules._set_up import (
     is_cache,
     is_filled_once,
     is_memo,
+    is_of_a_command_line,
     is_said_once,
     is_set_up,
 )
@@ -33,6 +40,8 @@ _COUNTER = re.compile(
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each global once: at the first place that changes it."""
+    if is_of_a_command_line(source):
+        return
     seen: set[str] = set()
     flags = _flags(source)
     for function in source.functions:
@@ -109,8 +118,8 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             continue
         if _counts(node, target.id) or _holds_a_task(node, function, source):
             continue
-        if _enters_itself(node, function, source):
-            continue
+        if _enters_itself(node, function, source) or change.how in REMOVALS:
+            continue  # What nobody puts in can't be taken out by another run.
         if not (
             is_memo(change, function, source)
             or is_said_once(change, source)

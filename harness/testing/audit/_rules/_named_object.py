@@ -35,6 +35,8 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
             continue
         if _is_container_of(owner, target.attr, source):
             continue  # Found by `_class_attribute`, at the line that makes it.
+        if not isinstance(node, ast.Call) and not uses_argument(node, function, 1):
+            continue  # The same for all, whoever finds it out.
         symbol = f"{owner}.{target.attr}"
         if symbol not in seen:
             seen.add(symbol)
@@ -87,6 +89,7 @@ def _written(
                     continue  # A sum of numbers: each addition is atomic.
                 if (
                     isinstance(change.target, ast.Attribute)
+                    and not isinstance(source.parents.get(node), ast.Await)
                     and not is_cache(change.target.attr)
                     and not is_undone(change, source)
                     and not is_memo(change, function, source)

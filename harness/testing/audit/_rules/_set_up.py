@@ -132,6 +132,9 @@ def is_memo(change: Change, function: FunctionNode, source: Source) -> bool:
     computed from the previous value, or is a container to be filled for all, under a constant.
     """
     node = change.node
+    if isinstance(node, ast.Call) and change.how == ".setdefault()" and len(node.args) == 2:
+        key, value = node.args
+        return not isinstance(key, ast.Constant) and not is_container(value, source)
     if not isinstance(node, ast.Assign) or isinstance(function, ast.AsyncFunctionDef):
         return False
     by_constant = any(
