@@ -800,4 +800,27 @@ RIGHT = {
         def story():
             return "once"
         """,
+    "what a module makes for itself": """\
+        import multiprocessing
+        queue = None
+        def create_queues():
+            global queue
+            queue = multiprocessing.Queue()
+        async def serve():
+            create_queues()
+        """,
+    "a class of which there is one object": """\
+        class ControlBlock:
+            _inst = None
+            events = []
+            def note(self, event):
+                self.events.insert(0, event)
+        """,
+    "a body that is read once, and is Empty before": """\
+        class Request:
+            async def json(self):
+                if self._json is Empty:
+                    self._json = loads(await self.body())
+                return self._json
+        """,
 }

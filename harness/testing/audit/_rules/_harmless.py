@@ -67,7 +67,7 @@ def _fills_a_cache(attribute: str, act: ast.AST) -> bool:
         isinstance(act, ast.Call)
         or (
             isinstance(act, ast.Assign)
-            and all(isinstance(target, ast.Subscript) for target in act.targets)
+            and any(isinstance(target, ast.Subscript) for target in act.targets)
         )
     )
 
@@ -79,7 +79,9 @@ def _looks_up(path: str, tests: list[ast.If | ast.While], act: ast.AST) -> bool:
     said = {part for test in tests for part in ast.unparse(test.test).split(" and ")}
     # A flag or a number is asked by its own name, and is no plain data.
     plain = set() if isinstance(act.value, ast.Constant) else {path, f"not {path}"}
-    return bool(said & {f"{path} is None", f"{path} is not None", *plain})
+    # `self.json is Empty`, as good as None.
+    empty = re.compile(rf"^{re.escape(path)} is (not )?(\w+\.)*(None|_*[A-Z]\w*)$")
+    return bool(said & plain) or any(map(empty.match, said))
 
 
 def _looks_again(path: str, test: ast.If | ast.While, act: ast.AST) -> bool:

@@ -15,6 +15,8 @@ from harness.testing.audit._changes import (
 )
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._rules._set_up import (
+    depends_on_call,
+    enters_itself,
     is_cache,
     is_filled_once,
     is_memo,
@@ -22,7 +24,7 @@ from harness.testing.audit._rules._set_up import (
     is_said_once,
     is_set_up,
 )
-from harness.testing.audit._source_file import FunctionNode, Source, first_parameter
+from harness.testing.audit._source_file import FunctionNode, Source
 from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
@@ -52,7 +54,11 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             for name, how in [*_bound(node, declared), *_changed(node, function, source)]:
                 if name in seen or name in flags or program.is_locked(node, source):
                     continue
-                if how == "binds" and _is_made_once(name, node, function, source):
+                if how == "binds" and (
+                    is_cache(name)
+                    or not depends_on_call(node, function, source)
+                    or _is_made_once(name, node, function, source)
+                ):
                     continue
                 seen.add(name)
                 what = "binds it anew" if how == "binds" else f"changes it ({how})"
@@ -118,7 +124,7 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             continue
         if _counts(node, target.id) or _holds_a_task(node, function, source):
             continue
-        if _enters_itself(node, function, source) or change.how in REMOVALS:
+        if enters_itself(node, function, source) or change.how in REMOVALS:
             continue  # What nobody puts in can't be taken out by another run.
         if not (
             is_memo(change, function, source)
@@ -126,15 +132,6 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             or is_filled_once(change, function, source)
         ):
             yield target.id, change.how
-
-
-def _enters_itself(node: ast.AST, function: FunctionNode, source: Source) -> bool:
-    """Return whether an object enters a list of its kind, or leaves it: ``open.add(self)``."""
-    itself = first_parameter(function)
-    if source.class_of(function) is None or not itself:
-        return False
-    given = node.args if isinstance(node, ast.Call) else [getattr(node, "value", None)]
-    return any(isinstance(one, ast.Name) and one.id == itself for one in given)
 
 
 def _holds_a_task(node: ast.AST, function: FunctionNode, source: Source) -> bool:

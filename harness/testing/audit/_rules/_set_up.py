@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 import re
 
-from harness.testing.audit._changes import Change, is_container, returns_a_callable
+from harness.testing.audit._changes import Change, assigned_by, is_container, returns_a_callable
 from harness.testing.audit._source_file import (
     CONSTRUCTORS,
     FUNCTIONS,
     FunctionNode,
     Source,
     decorator_names,
+    first_parameter,
     parameters,
     uses_argument,
 )
@@ -95,6 +96,33 @@ def _returns_what_it_decorates(function: FunctionNode) -> bool:
     )
 
 
+def depends_on_call(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a part of a function has anything of its arguments, or of names around it.
+
+    What has nothing of them is the same for every call: a pool that is set up, a queue.
+    """
+    own = {parameter.arg for parameter in parameters(function)}
+    for one in source.own_nodes(function):
+        value = one.iter if isinstance(one, ast.For | ast.AsyncFor) else getattr(one, "value", None)
+        if isinstance(value, ast.AST) and _names(value) & own:
+            own.update(
+                inner.id
+                for target in assigned_by(one)
+                for inner in ast.walk(target)
+                if isinstance(inner, ast.Name)
+            )
+    free = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and source.is_free(one)}
+    return bool(free or _names(node) & own)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {
+        one.id
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+    }
+
+
 def is_said_once(change: Change, source: Source) -> bool:
     """Return whether a change notes a warning as given: ``if x not in seen: seen.add(x); warn()``.
 
@@ -162,6 +190,15 @@ def is_memo(change: Change, function: FunctionNode, source: Source) -> bool:
         if looked is not None and ast.unparse(looked) in keys:
             return True
     return False
+
+
+def enters_itself(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether an object enters a list of its kind, or leaves it: ``open.add(self)``."""
+    itself = first_parameter(function)
+    if source.class_of(function) is None or not itself:
+        return False
+    given = node.args if isinstance(node, ast.Call) else [getattr(node, "value", None)]
+    return any(isinstance(one, ast.Name) and one.id == itself for one in given)
 
 
 def is_cache(name: str) -> bool:
