@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import logging
 import os
 import random
 import sys
@@ -168,7 +167,7 @@ def redirected_prints_right(text: str) -> str:
     return out.getvalue()
 
 
-@leak("datarobot-oss/datarobot-genai#225", "sys.stdout")
+@leak("datarobot-oss/datarobot-genai#217", "sys.stdout")
 def prints_sent_elsewhere(text: str) -> str:
     """A sandbox replaces the prints of the process, and puts back what it found."""
     out = io.StringIO()
@@ -658,7 +657,7 @@ def message_of_the_module_right(text: str) -> str:
     return f"re: {text}"
 
 
-@leak("cupy/cupy#78", "random")
+@leak("numpy/numpy#32059", "random")
 def seed_of_the_process(name: str) -> float:
     """A thread seeds the random numbers of all."""
     random.seed(name)
@@ -760,36 +759,3 @@ def configuration_used_up(name: str) -> str:
 
 def configuration_used_up_right(name: str) -> str:
     return f"{name}: {_from_dict(dict(CONFIGURATION))}"
-
-
-class Lines(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-LOG = logging.getLogger("tests.testing.corpus")
-
-
-def _captured(log: logging.Logger, text: str) -> list[str]:
-    lines = Lines()
-    log.addHandler(lines)
-    try:
-        time.sleep(1)
-        log.error(text)
-    finally:
-        log.removeHandler(lines)
-    return lines.lines
-
-
-@leak("python/cpython#79366", "LOG.handlers")
-def lines_of_all_threads(text: str) -> list[str]:
-    """A handler that is added for one job hears what all threads log."""
-    return _captured(LOG, text)
-
-
-def lines_of_all_threads_right(text: str) -> list[str]:
-    return _captured(logging.Logger("own"), text)

@@ -530,7 +530,7 @@ async def silenced_warnings_right(name: str) -> str:
     return f"{name} was warned" if name == "ada" else f"{name} was not"
 
 
-@leak("numpy/numpy#5388", "random", seen="random.seed")
+@leak("numpy/numpy#32059", "random", seen="random.seed")
 async def seed_of_the_process(name: str) -> float:
     """A run seeds the random numbers of all."""
     random.seed(name)
