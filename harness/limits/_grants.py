@@ -37,7 +37,7 @@ from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import ANSWERED, Response, response_of
-from harness.limits._stated import StatedRate
+from harness.limits._stated import StatedRate, changed_rates
 from harness.limits._turnstile import Turnstile
 from harness.runs._tree import token_here
 
@@ -384,7 +384,11 @@ class Grants:
         return self.places if self.adaptive is None else self.adaptive.limit
 
     def change(self, rates: tuple[StatedRate, ...], places: int | None) -> None:
-        """Replace the limits, which have the same dimensions as before, from now on."""
+        """Replace these limits from now on; those not given stay as they are.
+
+        Raises:
+          ValueError: if it has no such limit.
+        """
         if self._trio_token is not None:
             if token_here() is None:
                 raise LimiterRunError(
@@ -393,8 +397,12 @@ class Grants:
                 )
             self.check_run()
         now = self.time_here()
-        self.rates, self.places = rates, places
-        for meter, (_, _, rate) in zip(self.meters, rates, strict=True):
+        # Another process may have changed the others.
+        stated = tuple([(meter.kind, meter.name, meter.stated) for meter in self.meters])
+        self.rates = changed_rates(stated, rates, limiter=self.name)
+        if places is not None:
+            self.places = places
+        for meter, (_, _, rate) in zip(self.meters, self.rates, strict=True):
             meter.change(rate, now)
         self._changed()
 

@@ -24,7 +24,7 @@ from harness.limits._responses._headers import HeaderSource
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import Response
-from harness.limits._stated import changed_rates, stated_profile, stated_rates
+from harness.limits._stated import stated_profile, stated_rates
 
 
 @says_near_options
@@ -288,7 +288,7 @@ class Limiter:
           LimiterRunError: outside the ``trio.run`` that uses it.
         """
         grants = self._grants
-        places = grants.places
+        places = None
         if concurrent is not None:
             if grants.adaptive is not None:
                 raise ValueError(
@@ -305,7 +305,7 @@ class Limiter:
             ),
             (requests, tokens, input_tokens, output_tokens),
         )
-        grants.change(changed_rates(grants.rates, new, limiter=self.name), places)
+        grants.change(new, places)
 
     def feasible(
         self,

@@ -115,9 +115,11 @@ class _Several(ABC):
 
     @contextmanager
     def _exclusive(self) -> Generator[bool]:
-        """Keep other processes from changing a member, if all members can be had at once."""
+        """Keep other processes from changing a member; one that can't be had grants nothing."""
         with ExitStack() as stack:
-            yield all(stack.enter_context(exclusive()) for exclusive in self._shared)
+            for exclusive in self._shared:
+                stack.enter_context(exclusive())
+            yield True
 
     async def _admit(self, asked: SeveralReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be granted."""
@@ -128,8 +130,8 @@ class _Several(ABC):
         if not line.count:
             await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        with self._exclusive() as alone:
-            at_once = alone and not line.count and self._free_at(asked, now) <= now
+        with self._exclusive():
+            at_once = not line.count and self._free_at(asked, now) <= now
             if at_once:
                 self._take(asked, now)
         if not at_once:

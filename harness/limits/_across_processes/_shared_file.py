@@ -15,7 +15,11 @@ The lock is never waited for, since that would hold up trio's loop: whoever can'
 few tries does something else first.
 
 Each member holds a lock on a file of its own beside this one. If that lock is free, the process is
-dead, and its places are given back.
+dead, and its places are given back. Once the file itself is gone from its place, a missing lock says
+nothing, and nobody counts as dead.
+
+A forked child has the same locks as its parent, and would keep them when the parent dies. So it
+closes its copies at once.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ import json
 import mmap
 import os
 import sys
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +41,10 @@ if sys.platform != "win32":
 
 _HEADER_BYTES = 4096
 _MOST_NUMBERS = 500
-_MOST_NOTES = 500
 _MOST_MEMBERS = 256
 MEMBER_NUMBERS = 16
 """How many numbers there are for a member: its process, its places, what it has not settled."""
+_MOST_NOTES = 500 + _MOST_MEMBERS * MEMBER_NUMBERS  # All members may be found dead at once.
 
 # Where things are, counted in doubles.
 _NOTES, _NOTED_FROM, _FIRST_NOTE = 0, 1, 2
@@ -64,14 +70,13 @@ class SharedFile:
     """
 
     def __init__(self, path: Path, *, windows: int) -> None:
-        self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        size = _HEADER_BYTES + 8 * (_CELLS + windows * 2 * RING)
+        self.path = path.absolute()  # The program may go to another folder.
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        self._size = _HEADER_BYTES + 8 * (_CELLS + windows * 2 * RING)
         try:
             self._header_in(os.pread(self._fd, _HEADER_BYTES, 0))  # Before anything is changed.
-            if os.fstat(self._fd).st_size < size:
-                os.ftruncate(self._fd, size)  # What it grows by is zeros.
-            self._map = mmap.mmap(self._fd, size)
+            _make_room(self._fd, self._size)
+            self._map = mmap.mmap(self._fd, self._size)
         except BaseException:
             os.close(self._fd)
             raise
@@ -80,29 +85,43 @@ class SharedFile:
         self._noted: set[int] = set()
         self._member = -1
         self._member_lock = -1
+        self.is_cut = False
+        """Whether somebody has made the file shorter, so that touching its memory may be fatal."""
+        _open.add(self)
 
     def close(self) -> None:
         """Unmap and close it."""
         self.numbers.release()
         self._map.close()
-        os.close(self._fd)
-        if self._member_lock >= 0:
-            fcntl.flock(self._member_lock, fcntl.LOCK_UN)  # A forked child may have it open, too.
-            os.close(self._member_lock)
+        self.close_in_child()
+
+    def close_in_child(self) -> None:
+        """Close this process's copies of the locks; if it has the only ones, they are given up."""
+        for fd in (self._fd, self._member_lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._member_lock = -1
 
     def cells(self, window: int) -> int:
         """Return where the cells of a window begin."""
         return _CELLS + window * 2 * RING
 
     @property
-    def is_deleted(self) -> bool:
-        """Whether nobody can open it any more."""
-        return os.fstat(self._fd).st_nlink == 0
+    def is_gone(self) -> bool:
+        """Whether whoever opens it now gets another file, or none."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return True
+        return not os.path.samestat(there, os.fstat(self._fd))
 
     # The lock, and what it protects -----------------------------------------------------------
 
     def lock(self) -> bool:
         """Take the lock if it can be had at once, and take back what a dead process half did."""
+        if os.fstat(self._fd).st_size < self._size:
+            self.is_cut = True
+            return False
         for _ in range(_TRIES):
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,6 +229,8 @@ class SharedFile:
                 self._member_lock = os.open(
                     self._lock_path(member), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
                 )
+                # Whoever may use the file itself must be able to see who is dead.
+                os.fchmod(self._member_lock, os.fstat(self._fd).st_mode & 0o666)
                 fcntl.flock(self._member_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._member = member
                 self.poke(self.own, os.getpid())
@@ -222,11 +243,13 @@ class SharedFile:
     def leave(self) -> None:
         """Be no member any longer."""
         self._clear(self.own)
-        os.unlink(self._lock_path(self._member))
+        _unlink(self._lock_path(self._member))
 
     def bury(self) -> list[list[float]]:
         """Remove the members that are dead; return what each of them held."""
         dead: list[list[float]] = []
+        if self.is_gone:  # So are the locks, of the living too.
+            return dead
         for member in range(_MOST_MEMBERS):
             start = _MEMBERS + member * MEMBER_NUMBERS
             if not self.numbers[start] or member == self._member:
@@ -248,7 +271,7 @@ class SharedFile:
     def _is_alive(self, member: int) -> bool:
         path = self._lock_path(member)
         try:
-            lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             return False
         try:
@@ -256,7 +279,7 @@ class SharedFile:
         except BlockingIOError:
             return True
         else:
-            os.unlink(path)
+            _unlink(path)
             return False
         finally:
             os.close(lock)
@@ -267,4 +290,32 @@ class SharedFile:
                 self.poke(index, 0)
 
     def _lock_path(self, member: int) -> str:
-        return f"{self.path}.{member}"
+        # With the number of the file's inode, so that one which replaces it has locks of its own.
+        return f"{self.path}.{os.fstat(self._fd).st_ino}.{member}"
+
+
+def _make_room(fd: int, size: int) -> None:
+    """Make a file at least this long; what it grows by is zeros."""
+    if sys.platform == "linux":
+        # A hole would be filled when it is first written to, and a full disk would kill us then.
+        os.posix_fallocate(fd, 0, size)
+    elif os.fstat(fd).st_size < size:
+        os.ftruncate(fd, size)
+
+
+def _unlink(path: str) -> None:
+    """Delete a file of a lock; if that can't be done, it is in nobody's way."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+_open: weakref.WeakSet[SharedFile] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    for file in _open:
+        file.close_in_child()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_let_go_in_child)

@@ -14,6 +14,7 @@ it knew, and at least every 10 ms.
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Generator
@@ -26,6 +27,7 @@ from typing import Any
 
 import trio
 from trio import current_time
+from trio.lowlevel import current_trio_token
 
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._across_processes._shared_file import MEMBER_NUMBERS, SharedFile
@@ -42,7 +44,7 @@ from harness.limits._provider_state import ProviderState
 from harness.limits._responses._headers import HeaderSource, parse_rate_limit_headers
 from harness.limits._responses._heard import RateLimitHeaders
 from harness.limits._responses._refusals import Response
-from harness.limits._stated import StatedRate
+from harness.limits._stated import StatedRate, changed_rates
 from harness.limits._window import Window
 
 _LOOK_AGAIN_SECONDS = 0.01
@@ -69,6 +71,10 @@ class SharedGrants(Grants):
     _depth = 0
     _told = False
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._stated = self.rates, self.places
+
     def start(self) -> None:
         """Forget everything and start over; with a file, go on from what it says."""
         self.exclusive = self._exclusive
@@ -77,6 +83,7 @@ class SharedGrants(Grants):
         self._claimed_name = None  # Others of its name are what it is for.
         self._later: list[Callable[[], object]] = []
         self._flushing = False
+        self.holders.clear()
         super().start()
         self._in_flight_before = 0
         self._unsettled_before = [0.0] * len(self.meters)
@@ -98,20 +105,14 @@ class SharedGrants(Grants):
 
     # The file ---------------------------------------------------------------------------------
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the file is open."""
-        return self._file is not None
-
+    @trio.lowlevel.enable_ki_protection
     async def open(self, path: Path) -> None:
         """Open the file, and go on from what it says.
 
         Raises:
           OSError, ValueError, TimeoutError, RuntimeError: if that can't be done.
         """
-        real = is_real(trio.lowlevel.current_clock())
-        # Processes have trio clocks of their own, and the machine has one for all.
-        self._shift = time.monotonic() - current_time() if real else 0.0
+        await trio.lowlevel.checkpoint()
         windows = len(self.rates) * (2 if self.headroom < 1 else 1)
         file = SharedFile(path, windows=windows)
         try:
@@ -122,19 +123,34 @@ class SharedGrants(Grants):
                     f"another process has kept {str(path)!r} locked for {_PATIENCE_SECONDS:g} s, "
                     "probably because it was stopped; let it go on, or end it"
                 )
+            self._refuse_open()
             self._file = file
+            self.rates, self.places = self._stated
+            self._shift = _shift()
             self.start()
             self.check_run()
-            try:
-                self._join(file, boot=_boot() if real else _VIRTUAL)
-            finally:
-                file.unlock()
+            self._join(file, clock=_clock())
         except BaseException:
-            self._file = None
+            if self._file is file:
+                self._file = None
+            file.unlock()
             file.close()
             raise
+        file.unlock()
 
-    def _join(self, file: SharedFile, *, boot: str) -> None:
+    def _refuse_open(self) -> None:
+        if self._file is None:
+            return
+        if self._trio_token is current_trio_token():
+            raise LimiterRunError(
+                f"limiter {self.name!r} is open; enter it once, and share it among tasks, or make "
+                "another one of the same file"
+            )
+        # It was open in a run that is over, or in the process that forked this one.
+        self._file.close()
+        self._file = None
+
+    def _join(self, file: SharedFile, *, clock: str) -> None:
         statement = {
             "limiter": self.name,
             "rates": [[name, rate.amount, rate.period] for _, name, rate in self.rates],
@@ -142,7 +158,6 @@ class SharedGrants(Grants):
             "headroom": self.headroom,
             "burst_seconds": self._burst_seconds,
         }
-        rates, places = self.rates, self.places
         header = file.header()
         dead = file.bury()
         if header is not None:
@@ -153,35 +168,51 @@ class SharedGrants(Grants):
                     f"{_differences(stated, statement)}; state the same limits in each process, or "
                     "name another file"
                 )
+            if file.others and _VIRTUAL in header["clock"] + clock and header["clock"] != clock:
+                raise ValueError(
+                    f"{str(file.path)!r} is in use with another clock, so times in it can't be "
+                    "compared; a test with a virtual clock needs a file of its own"
+                )
             if _shape_of(header) == _shape_of(statement):
                 # What was used is used, whoever used it, and whatever was allowed then.
                 self._restore(file)
                 for held in dead:
                     self._take_from(held)
-                if header["boot"] != boot:
-                    self._forget_times()
                 if not file.others:
-                    Grants.change(self, rates, places)
+                    if header["clock"] != clock:
+                        self._forget_times()
+                    self.places = self._stated[1]
+                    Grants.change(self, self._stated[0], None)
         file.join()
         self._commit(file)
-        file.write_header({**statement, "boot": boot})
+        file.write_header({**statement, "clock": clock})
 
+    @trio.lowlevel.enable_ki_protection
     async def close(self) -> None:
         """Give back what this process holds, and close the file."""
         file = self._file
         if file is None:
             return
-        with trio.CancelScope(deadline=current_time() + _PATIENCE_SECONDS, shield=True) as scope:
-            await _until(lambda: self._flush_now() and file.lock())
-        if not scope.cancelled_caught:  # Else the others find that it has gone.
-            self._restore(file)
-            self._take_from([*file.numbers[file.own : file.own + MEMBER_NUMBERS]])
-            file.leave()
-            self._commit(file, leaving=True)
-            file.unlock()
-        self._file = None
-        file.close()
-        self._turnstile.turn_away()
+        try:
+            with trio.CancelScope(deadline=current_time() + _PATIENCE_SECONDS, shield=True):
+                await trio.lowlevel.checkpoint()
+                await _until(lambda: file.is_cut or (self._flush_now() and self._leave(file)))
+        finally:
+            # If it couldn't leave, the others find that it has gone.
+            self._file = None
+            file.close()
+            self._turnstile.turn_away()
+
+    def _leave(self, file: SharedFile) -> bool:
+        """Give back what this process holds, if the lock can be had; say whether it could."""
+        if not file.lock():
+            return False
+        self._restore(file)
+        self._take_from([*file.numbers[file.own : file.own + MEMBER_NUMBERS]])
+        file.leave()
+        self._commit(file)
+        file.unlock()
+        return True
 
     def _restore(self, file: SharedFile) -> None:
         """Take over the numbers as the last process left them."""
@@ -198,18 +229,17 @@ class SharedGrants(Grants):
             window.restore(tuple(take(_WINDOW_NUMBERS)))
         self._unsettled_before = [meter.unsettled for meter in self.meters]
 
-    def _commit(self, file: SharedFile, *, leaving: bool = False) -> None:
+    def _commit(self, file: SharedFile) -> None:
         """Hand the numbers to whoever comes next."""
-        if not leaving:
-            own = file.own + 1
-            changes: list[float] = [self.in_flight - self._in_flight_before]
-            changes += [
-                meter.unsettled - before
-                for meter, before in zip(self.meters, self._unsettled_before, strict=True)
-            ]
-            for index, change in enumerate(changes, own):
-                if change:
-                    file.poke(index, file.numbers[index] + change)
+        own = file.own + 1
+        changes: list[float] = [self.in_flight - self._in_flight_before]
+        changes += [
+            meter.unsettled - before
+            for meter, before in zip(self.meters, self._unsettled_before, strict=True)
+        ]
+        for index, change in enumerate(changes, own):
+            if change:
+                file.poke(index, file.numbers[index] + change)
         numbers: list[float] = [-1 if self.places is None else self.places, self.in_flight]
         numbers += self.pauses.numbers(self._shift)
         numbers += self.state.health.numbers(self._shift)
@@ -264,15 +294,22 @@ class SharedGrants(Grants):
         elif self._depth:
             yield True
         elif not file.lock():
+            if file.is_cut:
+                self._turnstile.turn_away()
             yield False
         else:
-            self._restore(file)
-            self._depth = 1
+            epoch = self.pauses.epoch
             try:
-                yield True
+                self._restore(file)
+                self._depth = 1
+                try:
+                    if self.pauses.epoch != epoch:
+                        self.after_response(current_time())  # Another process paused.
+                    yield True
+                finally:
+                    self._depth = 0
+                    self._commit(file)
             finally:
-                self._depth = 0
-                self._commit(file)
                 file.unlock()
 
     def _do(self, work: Callable[[], object]) -> None:
@@ -282,16 +319,23 @@ class SharedGrants(Grants):
                 if alone:
                     work()
                     return
-        if self._file is None:
-            return  # What this process held was given back when it was closed.
+        if self._file is None or self._file.is_cut:
+            return  # What this process held was given back when it was closed, or is lost.
         self._later.append(work)
         if not self._flushing:
             self._flushing = True
             trio.lowlevel.spawn_system_task(self._flush, name="harness.cluster: shared limiter")
 
+    def _end(self, reservation: Claim, work: Callable[[], object]) -> None:
+        """Do what a reservation ends with, unless it is from before the file was closed."""
+        if reservation.state is self.state:
+            self._do(work)
+
     async def _flush(self) -> None:
         try:
-            await _until(lambda: self._file is None or self._flush_now())
+            await _until(
+                lambda: self._file is None or self._file.is_cut or self._flush_now()
+            )
         finally:
             self._flushing = False
 
@@ -335,25 +379,27 @@ class SharedGrants(Grants):
         """Replace a charge with the real use, and apply what the response says."""
         used_charge(reservation.planned, tokens, input_tokens, output_tokens)  # Raises now.
         settle = super().settled
-        self._do(
-            lambda: settle(reservation, tokens, input_tokens, output_tokens, headers, status, body)
+        self._end(
+            reservation,
+            lambda: settle(reservation, tokens, input_tokens, output_tokens, headers, status, body),
         )
 
     def refunded(self, reservation: Claim) -> None:
         """Take back a charge."""
-        self._do(partial(super().refunded, reservation))
+        self._end(reservation, partial(super().refunded, reservation))
 
     def left(self, reservation: Claim, error: BaseException | None) -> None:
         """Free the reservation's place."""
         # Now, because by the time it is done the reservation counts as closed.
         leave = partial(super().left, reservation, error)
-        if reservation.closed:
-            self._do(leave)
-            return
-        self._do(partial(_as_open, reservation, leave))
+        if not reservation.closed:
+            leave = partial(_as_open, reservation, leave)
+        self._end(reservation, leave)
 
     def free_at(self, reservation: Claim, now: float) -> float:
         """Return when the reservation can be granted, or when to look again."""
+        if not self._depth:  # A pool asks all its members, and not all can be had.
+            return now + _RETRY_SECONDS
         self._look_after_the_file(now)
         moment = super().free_at(reservation, now)
         return moment if moment <= now else min(moment, now + _LOOK_AGAIN_SECONDS)
@@ -375,8 +421,9 @@ class SharedGrants(Grants):
         self._do(partial(super().pause, seconds))
 
     def change(self, rates: tuple[StatedRate, ...], places: int | None) -> None:
-        """Replace the limits for all processes."""
+        """Replace these limits for all processes."""
         self.refuse_closed()
+        changed_rates(self.rates, rates, limiter=self.name)  # Raises now.
         self._do(partial(super().change, rates, places))
 
     def statistics(self) -> LimiterStatistics:
@@ -387,11 +434,16 @@ class SharedGrants(Grants):
     # Inside -----------------------------------------------------------------------------------
 
     def refuse_closed(self) -> None:
-        """Raise unless the file is open."""
+        """Raise unless the file is open, and whole."""
         if self._file is None:
             raise LimiterRunError(
                 f"limiter {self.name!r} is not open; use it inside "
                 "`async with FleetLimiter(...) as limiter:`"
+            )
+        if self._file.is_cut:
+            raise LimiterRunError(
+                f"{str(self._file.path)!r} was made shorter while limiter {self.name!r} used it, "
+                "and what it said is lost; end all processes that use it, and start them again"
             )
         self.check_run()
 
@@ -400,17 +452,17 @@ class SharedGrants(Grants):
         file = self._file
         assert file is not None
         places = self.places
-        if (
-            places is not None
-            and self.in_flight >= places
-            and now - self._buried_at >= _LOOK_FOR_THE_DEAD_SECONDS
+        full = places is not None and self.in_flight >= places
+        # What the dead have not settled matters, too, but slowly.
+        if now - self._buried_at >= (
+            _LOOK_FOR_THE_DEAD_SECONDS if full else _LOOK_AT_THE_FILE_SECONDS
         ):
             self._buried_at = now
             for held in file.bury():
                 self._take_from(held)
         if now - self._looked_at >= _LOOK_AT_THE_FILE_SECONDS:
             self._looked_at = now
-            if file.is_deleted and not self._told:
+            if file.is_gone and not self._told:
                 self._told = True
                 warnings.warn(
                     f"{str(file.path)!r} was deleted while limiter {self.name!r} used it, so "
@@ -434,8 +486,18 @@ def _as_open(reservation: Claim, leave: Callable[[], None]) -> None:
         reservation.closed = closed
 
 
-def _boot() -> str:
-    """Return what identifies the time since the machine was started."""
+def _shift() -> float:
+    """Return how much later the machine's clock is than trio's, which is each process's own."""
+    if not is_real(trio.lowlevel.current_clock()):
+        return 0.0
+    # Whoever is held up between the two clocks finds too little.
+    return max(time.monotonic() - current_time() for _ in range(5))
+
+
+def _clock() -> str:
+    """Return what identifies the clock: the time since the machine was started, or a test's run."""
+    if not is_real(trio.lowlevel.current_clock()):
+        return f"{_VIRTUAL} {os.getpid()} {id(current_trio_token())}"
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
