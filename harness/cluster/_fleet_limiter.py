@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import trio
+
 from harness._arguments import says_near_options
 from harness._async_with import AsyncWithOnly
 from harness.limits import Limiter, ProviderProfile, Rate, Reservation
@@ -57,7 +59,9 @@ class FleetLimiter(Limiter, AsyncWithOnly):
 
     Entering raises:
       OSError: if the file can't be made or opened.
-      ValueError: if it is another kind of file, or other processes use it with other limits.
+      ValueError: if it is another kind of file, or other processes use it with other limits or
+        another clock.
+      LimiterRunError: if it is entered already.
       TimeoutError: if a process that was stopped keeps its lock.
 
     Checkpoint: entering and leaving always are one.
@@ -153,10 +157,12 @@ class FleetLimiter(Limiter, AsyncWithOnly):
             priority=priority,
         )
 
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
         await self._shared.open(self._path)
         return self
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self,
         error_type: type[BaseException] | None,

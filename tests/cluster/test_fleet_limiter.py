@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 import harness
@@ -15,6 +20,7 @@ from harness.cluster import FleetLimiter
 from harness.errors import HarnessWarning, LimiterRunError, RateLimitedError
 from harness.limits import JointLimiter, Limiter, ProviderPool, Rate
 from harness.limits._across_processes._shared_file import SharedFile
+from tests.support.checkpoints import cancel_at_every_checkpoint
 
 # ruff: noqa: ASYNC240
 
@@ -299,7 +305,7 @@ async def test_a_file_that_is_deleted_is_told(file: Path, autojump_clock: MockCl
             pass
         file.unlink()
         await trio.sleep(2)
-        with pytest.warns(HarnessWarning, match="was deleted while limiter 'p' used it"):
+        with pytest.warns(HarnessWarning, match="was deleted or moved while limiter 'p' used it"):
             async with limiter.reserve():
                 pass
         async with limiter.reserve():  # Once.
@@ -416,3 +422,306 @@ def die(file: SharedFile) -> None:
     """Let go of all locks, as the kernel does for a process that is killed."""
     os.close(file._member_lock)
     file.unlock()
+
+
+# What happens to the file ------------------------------------------------------------------------
+
+
+def pretend(file: Path, *, members: int, places: int) -> None:
+    """Write into the file what processes that are dead by now held."""
+    shared = SharedFile(file, windows=0)
+    assert shared.lock()
+    for shared._member in range(members):
+        for index, number in enumerate((4711, places, 5, 5)):
+            shared.numbers[shared.own + index] = number
+    block = shared.read(20)
+    block[1] += members * places
+    shared.commit(block)
+    shared.close()
+
+
+async def test_256_processes_may_die_at_once(file: Path) -> None:
+    async with FleetLimiter(file, "p", concurrent=2):
+        pass
+    pretend(file, members=256, places=1)
+    async with FleetLimiter(file, "p", concurrent=2) as limiter:
+        assert limiter.statistics().in_flight == 0
+
+
+async def test_what_the_dead_have_not_settled_is_forgotten_though_places_are_free(
+    file: Path, autojump_clock: MockClock
+) -> None:
+    """It would come off what the provider says is left, as long as anybody has the file open."""
+    rate = Rate(1000, 60)
+    async with FleetLimiter(file, "p", tokens=rate, burst_seconds=60) as limiter:
+        victim = await FleetLimiter(file, "p", tokens=rate, burst_seconds=60).__aenter__()
+        victim.reserve_nowait(tokens=100)
+        assert victim._shared._file is not None
+        victim._shared._file.close()
+        await trio.sleep(2)
+        async with limiter.reserve(tokens=1) as reservation:
+            reservation.settle(tokens=1)
+        assert limiter.statistics().dimensions["tokens"].unsettled == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*was deleted or moved")
+@pytest.mark.parametrize("how", ["chdir", "renamed", "deleted"])
+async def test_nobody_counts_as_dead_because_a_folder_changed(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    where = Path("limits") if how == "chdir" else folder / "limits"
+    async with (
+        FleetLimiter(where, "p", concurrent=1) as first,
+        FleetLimiter(where, "p", concurrent=1) as second,
+    ):
+        async with first.reserve():
+            if how == "chdir":
+                monkeypatch.chdir(tmp_path)
+            elif how == "renamed":
+                folder.rename(tmp_path / "other")
+            else:
+                shutil.rmtree(folder)
+            for _ in range(3):
+                with pytest.raises(trio.WouldBlock):
+                    second.reserve_nowait()
+                await trio.sleep(0.1)
+        async with second.reserve():
+            pass
+
+
+@pytest.mark.filterwarnings("ignore:.*was deleted or moved")
+async def test_a_file_that_replaces_one_in_use_can_be_used(file: Path) -> None:
+    async with FleetLimiter(file, "p", concurrent=1) as old:
+        file.unlink()
+        async with FleetLimiter(file, "p", concurrent=1) as new:
+            async with old.reserve(), new.reserve():
+                pass
+    async with FleetLimiter(file, "p", concurrent=1) as new:
+        assert new.statistics().in_flight == 0
+
+
+async def test_a_file_that_is_cut_short_ends_waits_with_an_error(
+    file: Path, autojump_clock: MockClock
+) -> None:
+    """Touching memory behind the end of its file kills a process."""
+    limiter = FleetLimiter(file, "p", concurrent=1)
+    async with limiter, limiter.reserve() as reservation, trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            with pytest.raises(LimiterRunError, match="was made shorter while"):
+                async with limiter.reserve():
+                    pass
+
+        nursery.start_soon(wait)
+        await trio.sleep(1)
+        os.truncate(file, 0)
+        await trio.sleep(1)
+        reservation.settle()
+        nursery.start_soon(wait)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there can room be claimed")
+async def test_a_disk_that_is_full_later_does_no_harm(file: Path) -> None:
+    """A hole in the file would be filled when it is written to, and a full disk kills then."""
+    async with FleetLimiter(file, "p", requests_per_minute=60, headroom=0.5):
+        status = os.stat(file)
+        assert status.st_blocks * 512 >= status.st_size
+
+
+async def test_the_locks_may_be_used_by_whoever_may_use_the_file(file: Path) -> None:
+    async with FleetLimiter(file, "p", concurrent=1):
+        pass
+    file.chmod(0o660)
+    async with FleetLimiter(file, "p", concurrent=1):
+        modes = {path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
+    assert modes == {0o660}
+
+
+# Clocks and runs ---------------------------------------------------------------------------------
+
+
+def test_a_file_of_a_virtual_clock_works_with_the_next(file: Path) -> None:
+    async def use(start: float) -> None:
+        await trio.sleep(start)
+        async with FleetLimiter(file, "p", requests_per_minute=60) as limiter:
+            began = trio.current_time()
+            async with limiter.reserve():
+                assert trio.current_time() - began < 2
+
+    for start in (1_000.0, 0.0):
+        trio.run(use, start, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.real_clock
+async def test_a_virtual_clock_is_refused_where_a_real_one_counts(file: Path) -> None:
+    async def use() -> None:
+        async with FleetLimiter(file, "p", requests_per_minute=60):
+            pass
+
+    async with FleetLimiter(file, "p", requests_per_minute=60) as limiter:
+        with pytest.raises(ValueError, match="in use with another clock"):
+            await trio.to_thread.run_sync(lambda: trio.run(use, clock=MockClock()))
+        async with limiter.reserve():
+            pass
+        assert limiter.statistics().dimensions["requests"].used == 1
+
+
+@pytest.mark.real_clock
+async def test_being_held_up_between_two_clocks_does_not_make_times_wrong(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.monotonic
+    held_up: list[float] = []
+
+    def monotonic() -> float:
+        now = real()
+        if not held_up:
+            held_up.append(now)
+            time.sleep(0.05)
+        return now
+
+    shift = real() - trio.current_time()
+    monkeypatch.setattr(time, "monotonic", monotonic)
+    async with FleetLimiter(file, "p", requests_per_minute=60) as limiter:
+        assert held_up
+        assert abs(limiter._shared._shift - shift) < 0.02
+
+
+async def test_it_can_be_open_once(file: Path, autojump_clock: MockClock) -> None:
+    limiter = FleetLimiter(file, "p", concurrent=1)
+    async with limiter:
+        with pytest.raises(LimiterRunError, match="is open; enter it once"):
+            async with limiter:
+                pass
+        async with limiter.reserve():
+            pass
+    async with limiter:
+        assert limiter.statistics().in_flight == 0
+
+
+def test_a_run_that_never_left_it_is_in_nobodys_way(file: Path) -> None:
+    limiter = FleetLimiter(file, "p", concurrent=1)
+
+    async def enters() -> None:
+        await limiter.__aenter__()
+        limiter.reserve_nowait()
+
+    async def uses() -> None:
+        async with limiter, limiter.reserve():
+            pass
+
+    trio.run(enters)
+    trio.run(uses)
+
+
+async def test_a_reservation_from_before_it_was_closed_changes_nothing(
+    file: Path, autojump_clock: MockClock
+) -> None:
+    limiter = FleetLimiter(file, "p", tokens_per_minute=100, concurrent=1)
+    async with limiter:
+        early = limiter.reserve_nowait(tokens=10)
+    async with limiter, early:
+        early.settle(tokens=20)
+    async with limiter, limiter.reserve(tokens=1):
+        assert limiter.statistics().in_flight == 1
+
+
+async def test_entering_and_leaving_are_checkpoints(file: Path) -> None:
+    limiter = FleetLimiter(file, "p", concurrent=1)
+    with trio.testing.assert_checkpoints():
+        await limiter.__aenter__()
+    with trio.testing.assert_checkpoints():
+        await limiter.__aexit__(None, None, None)
+
+
+async def test_it_survives_a_cancel_at_every_checkpoint(
+    file: Path, autojump_clock: MockClock
+) -> None:
+    options: dict[str, Any] = {"requests": Rate(100, 1), "tokens": Rate(1000, 1), "concurrent": 1}
+
+    async def use() -> None:
+        async with FleetLimiter(file, "p", **options) as limiter, trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                async with limiter.reserve(tokens=50) as reservation:
+                    await trio.sleep(0.01)
+                    reservation.settle(tokens=60)
+
+            nursery.start_soon(ask)
+            nursery.start_soon(ask)
+
+    async def nothing_is_held() -> None:
+        async with FleetLimiter(file, "p", **options) as limiter:
+            found = limiter.statistics()
+            assert found.in_flight == found.dimensions["tokens"].unsettled == 0
+        assert len([*file.parent.iterdir()]) == 1
+
+    assert await cancel_at_every_checkpoint(use, nothing_is_held) >= 5
+
+
+# Several limiters --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [None, ProviderPool, JointLimiter])
+async def test_a_long_pause_ends_waits_in_other_processes(
+    file: Path, autojump_clock: MockClock, kind: Callable[[list[Limiter]], Any] | None
+) -> None:
+    async with (
+        FleetLimiter(file, "p", concurrent=1) as first,
+        FleetLimiter(file, "p", concurrent=1) as second,
+        first.reserve(),
+        trio.open_nursery() as nursery,
+    ):
+
+        async def wait() -> None:
+            with pytest.raises(RateLimitedError, match="asked for a pause"):
+                async with (second if kind is None else kind([second])).reserve():
+                    pass
+
+        nursery.start_soon(wait)
+        await trio.sleep(1)
+        began = trio.current_time()
+        first.pause(500)
+    assert trio.current_time() - began < 1
+
+
+async def test_each_changes_only_the_limit_it_names(file: Path, autojump_clock: MockClock) -> None:
+    options: dict[str, Any] = {"requests_per_minute": 600, "tokens_per_minute": 1000}
+    async with (
+        FleetLimiter(file, "p", **options, concurrent=2) as first,
+        FleetLimiter(file, "p", **options, concurrent=2) as second,
+    ):
+        first.change(requests_per_minute=60, concurrent=5)
+        second.change(tokens_per_minute=500)
+        found = first.statistics()
+        assert (found.dimensions["requests"].limit, found.concurrent) == (60, 5)
+        async with FleetLimiter(file, "p", **options, concurrent=2):
+            pass
+    async with second:  # States what it was made with.
+        assert second.statistics().concurrent == 2
+
+
+async def test_a_pool_passes_over_a_limiter_whose_lock_is_kept(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with (
+        FleetLimiter(tmp_path, "a", concurrent=1) as kept,
+        FleetLimiter(tmp_path, "b", concurrent=1) as free,
+    ):
+        stopped = SharedFile(tmp_path / "a.limits", windows=0)
+        assert stopped.lock()
+        for _ in range(2):
+            async with ProviderPool([kept, free]).reserve() as reservation:
+                assert reservation.provider == "b"
+        joint = JointLimiter([kept, free])
+        with trio.move_on_after(1) as scope:
+            async with joint.reserve():
+                pass
+        assert scope.cancelled_caught
+        stopped.unlock()
+        async with joint.reserve():
+            pass
+        stopped.close()

@@ -2,7 +2,8 @@
 
 The rules are those of `Grants`. Around each of them, this takes the file's lock, restores the
 numbers as the last process left them, lets the rule work on them, and commits what has become of
-them. So whatever holds for tasks of one process holds for tasks of several.
+them. So whatever holds for tasks of one process holds for tasks of several. No Ctrl-C comes between,
+or half a change would be committed.
 
 What can't be had at once, because another process has the lock, is done later: a line tries again
 after a millisecond, and what ends a reservation is kept in `_later`. Its charge stays until then,
@@ -27,7 +28,7 @@ from typing import Any
 
 import trio
 from trio import current_time
-from trio.lowlevel import current_trio_token
+from trio.lowlevel import checkpoint, current_trio_token, enable_ki_protection
 
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._across_processes._shared_file import MEMBER_NUMBERS, SharedFile
@@ -105,14 +106,14 @@ class SharedGrants(Grants):
 
     # The file ---------------------------------------------------------------------------------
 
-    @trio.lowlevel.enable_ki_protection
+    @enable_ki_protection
     async def open(self, path: Path) -> None:
         """Open the file, and go on from what it says.
 
         Raises:
           OSError, ValueError, TimeoutError, RuntimeError: if that can't be done.
         """
-        await trio.lowlevel.checkpoint()
+        await checkpoint()
         windows = len(self.rates) * (2 if self.headroom < 1 else 1)
         file = SharedFile(path, windows=windows)
         try:
@@ -187,7 +188,7 @@ class SharedGrants(Grants):
         self._commit(file)
         file.write_header({**statement, "clock": clock})
 
-    @trio.lowlevel.enable_ki_protection
+    @enable_ki_protection
     async def close(self) -> None:
         """Give back what this process holds, and close the file."""
         file = self._file
@@ -195,7 +196,7 @@ class SharedGrants(Grants):
             return
         try:
             with trio.CancelScope(deadline=current_time() + _PATIENCE_SECONDS, shield=True):
-                await trio.lowlevel.checkpoint()
+                await checkpoint()
                 await _until(lambda: file.is_cut or (self._flush_now() and self._leave(file)))
         finally:
             # If it couldn't leave, the others find that it has gone.
@@ -286,6 +287,7 @@ class SharedGrants(Grants):
     # Between processes ------------------------------------------------------------------------
 
     @contextmanager
+    @enable_ki_protection
     def _exclusive(self) -> Generator[bool]:
         """Hold the lock, with the numbers as they are now; give whether it could be had."""
         file = self._file
@@ -350,6 +352,7 @@ class SharedGrants(Grants):
 
     # The rules -------------------------------------------------------------------------------
 
+    @enable_ki_protection
     def admit_now(self, reservation: Claim) -> bool:
         """Charge the reservation if possible at once, and say whether it was."""
         self.refuse_closed()
@@ -404,6 +407,7 @@ class SharedGrants(Grants):
         moment = super().free_at(reservation, now)
         return moment if moment <= now else min(moment, now + _LOOK_AGAIN_SECONDS)
 
+    @enable_ki_protection
     def hear(
         self, state: ProviderState, response: Response, *, epoch: int | None, in_use: int
     ) -> RateLimitHeaders:
@@ -415,17 +419,20 @@ class SharedGrants(Grants):
         status, headers, body = response
         return parse_rate_limit_headers(headers, provider=self.profile, status=status, body=body)
 
+    @enable_ki_protection
     def pause(self, seconds: float) -> None:
         """Grant nothing for a while, in no process."""
         self.refuse_closed()
         self._do(partial(super().pause, seconds))
 
+    @enable_ki_protection
     def change(self, rates: tuple[StatedRate, ...], places: int | None) -> None:
         """Replace these limits for all processes."""
         self.refuse_closed()
         changed_rates(self.rates, rates, limiter=self.name)  # Raises now.
         self._do(partial(super().change, rates, places))
 
+    @enable_ki_protection
     def statistics(self) -> LimiterStatistics:
         """Return the state now, of all processes but for who waits and what was granted here."""
         with self._exclusive():
@@ -465,8 +472,8 @@ class SharedGrants(Grants):
             if file.is_gone and not self._told:
                 self._told = True
                 warnings.warn(
-                    f"{str(file.path)!r} was deleted while limiter {self.name!r} used it, so "
-                    "processes that open it from now on share nothing with those that have it open",
+                    f"{str(file.path)!r} was deleted or moved while limiter {self.name!r} used "
+                    "it, so processes that open it from now on share nothing with those that have it open",
                     HarnessWarning,
                     stacklevel=2,
                 )
