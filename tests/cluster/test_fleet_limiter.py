@@ -677,7 +677,7 @@ async def test_a_long_pause_ends_waits_in_other_processes(
     ):
 
         async def wait() -> None:
-            with pytest.raises(RateLimitedError, match="asked for a pause"):
+            with pytest.raises(RateLimitedError, match="asked for a pause"), trio.fail_after(100):
                 async with (second if kind is None else kind([second])).reserve():
                     pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import trio
 
 from harness.cluster import FleetLimiter
+from harness.limits import Rate
 
 pytestmark = [
     pytest.mark.real_clock,
@@ -214,3 +216,98 @@ def test_a_grant_takes_at_most_100_microseconds_of_the_processor(tmp_path: Path)
 def test_four_processes_get_5000_grants_a_second(tmp_path: Path) -> None:
     grants, _ = grants_and_cpu(tmp_path / "limits", processes=4)
     assert grants / 2 >= 5_000
+
+
+FORKS = """
+    import os, sys, time, trio
+    from harness.cluster import FleetLimiter
+
+    async def main(file):
+        async with FleetLimiter(file, "p", concurrent=8) as limiter, limiter.reserve():
+            child = os.fork()
+            if not child:
+                time.sleep(60)
+                os._exit(0)
+            print(child, flush=True)
+            await trio.sleep_forever()
+
+    trio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_does_not_keep_the_places_of_its_dead_parent(tmp_path: Path) -> None:
+    async def places_taken() -> int:
+        async with FleetLimiter(tmp_path / "limits", "p", concurrent=8) as limiter:
+            return limiter.statistics().in_flight
+
+    with python(FORKS, tmp_path / "limits") as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            assert trio.run(places_taken) == 1
+            parent.kill()
+            parent.wait()
+            assert trio.run(places_taken) == 0
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+KILLED = """
+    import os, random, sys, time, trio
+    from harness.cluster import FleetLimiter
+    from harness.limits import Rate
+
+    async def main(file, log):
+        sent = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+        async def ask(limiter):
+            while True:
+                async with limiter.reserve(tokens=20) as reservation:
+                    os.write(sent, b"%.6f\\n" % time.monotonic())
+                    await trio.sleep(random.random() * 0.004)
+                    reservation.settle(tokens=random.choice([5, 20, 35]))
+
+        limits = {"requests": Rate(400, 1), "tokens": Rate(16_000, 1), "concurrent": 6}
+        async with FleetLimiter(file, "p", headroom=0.5, **limits) as limiter:
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(ask, limiter)
+
+    trio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.long
+def test_processes_killed_under_load_leave_no_window_over_and_no_place_taken(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(1)
+    file, log = tmp_path / "limits", tmp_path / "log"
+
+    async def all_places() -> None:
+        limits = {"requests": Rate(400, 1), "tokens": Rate(16_000, 1), "concurrent": 6}
+        async with FleetLimiter(file, "p", headroom=0.5, **limits) as limiter:  # type: ignore[arg-type]
+            assert limiter.statistics().in_flight == 0
+            assert limiter.statistics().dimensions["tokens"].unsettled == 0
+            with trio.fail_after(10):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(6):
+                        nursery.start_soon(limiter.reserve(tokens=1).__aenter__)
+
+    with ExitStack() as stack:
+        running = [stack.enter_context(python(KILLED, file, log)) for _ in range(3)]
+        for _ in range(200 if os.environ.get("HARNESS_FULL") else 12):
+            time.sleep(0.3 + chance.random() / 5)
+            victim = running.pop(chance.randrange(3))
+            assert victim.poll() is None
+            if chance.random() < 0.3:
+                victim.send_signal(signal.SIGSTOP)
+                time.sleep(0.05)
+            victim.kill()
+            victim.wait()
+            running.append(stack.enter_context(python(KILLED, file, log)))
+    sent = sorted(map(float, log.read_text().split()))
+    assert len(sent) > 400
+    assert all(later - sooner >= 1 for sooner, later in zip(sent, sent[200:], strict=False))
+    trio.run(all_places)
