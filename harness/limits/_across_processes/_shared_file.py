@@ -15,8 +15,8 @@ The lock is never waited for, since that would hold up trio's loop: whoever can'
 few tries does something else first.
 
 Each member holds a lock on a file of its own beside this one. If that lock is free, the process is
-dead, and its places are given back. Once the file itself is gone from its place, a missing lock says
-nothing, and nobody counts as dead.
+dead, and its places are given back. Once the file itself is gone from its place, a missing lock
+says nothing, and nobody counts as dead.
 
 A forked child has the same locks as its parent, and would keep them when the parent dies. So it
 closes its copies at once.

@@ -2,8 +2,8 @@
 
 The rules are those of `Grants`. Around each of them, this takes the file's lock, restores the
 numbers as the last process left them, lets the rule work on them, and commits what has become of
-them. So whatever holds for tasks of one process holds for tasks of several. No Ctrl-C comes between,
-or half a change would be committed.
+them. So whatever holds for tasks of one process holds for tasks of several. No Ctrl-C comes
+between, or half a change would be committed.
 
 What can't be had at once, because another process has the lock, is done later: a line tries again
 after a millisecond, and what ends a reservation is kept in `_later`. Its charge stays until then,
@@ -335,9 +335,7 @@ class SharedGrants(Grants):
 
     async def _flush(self) -> None:
         try:
-            await _until(
-                lambda: self._file is None or self._file.is_cut or self._flush_now()
-            )
+            await _until(lambda: self._file is None or self._file.is_cut or self._flush_now())
         finally:
             self._flushing = False
 
@@ -473,7 +471,8 @@ class SharedGrants(Grants):
                 self._told = True
                 warnings.warn(
                     f"{str(file.path)!r} was deleted or moved while limiter {self.name!r} used "
-                    "it, so processes that open it from now on share nothing with those that have it open",
+                    "it, so processes that open it from now on share nothing with those that have it "
+                    "open",
                     HarnessWarning,
                     stacklevel=2,
                 )
