@@ -471,8 +471,8 @@ class SharedGrants(Grants):
                 self._told = True
                 warnings.warn(
                     f"{str(file.path)!r} was deleted or moved while limiter {self.name!r} used "
-                    "it, so processes that open it from now on share nothing with those that have it "
-                    "open",
+                    "it, so processes that open it from now on share nothing with those that have "
+                    "it open",
                     HarnessWarning,
                     stacklevel=2,
                 )
