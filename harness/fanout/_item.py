@@ -97,6 +97,8 @@ class OwnRun:
             deadline = now + plan.timeout
         run = Run(job.name, self._run, now, deadline)
         run._item_index = job.index
+        if plan.retry is not None or plan.hedge is not None:
+            run._attempt_number = job.attempts + 1
         job.run_id = run.id
         return run
 
@@ -206,8 +208,9 @@ class ItemWork:
 
     def begin_run(self, job: Job) -> Run:
         """Return the run of an attempt that starts now, with nothing around it."""
+        run = self._own_run.new(job.attempt, job)
         job.attempts += 1
-        return self._own_run.new(job.attempt, job)
+        return run
 
     def end_run(self, job: Job, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
         """Take the outcome of that attempt; return what the task still has to do."""
