@@ -136,6 +136,15 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what is no policy is refused where it is given, with the name of the call; nobody else "
         "is given any"
     ),
+    ("agents", "harness.models._notices"): "a tool call is told to observers as a model's call is",
+    ("fanout", "harness.runs._waits"): (
+        "waits are told to observers by whoever makes a run wait; as a public name it would let "
+        "any code add to a trace what it can't know"
+    ),
+    ("flow", "harness.runs._waits"): "as in a fan-out",
+    ("limits", "harness.runs._waits"): "as in a fan-out",
+    ("models", "harness.runs._waits"): "as in a fan-out",
+    ("models", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"

@@ -11,6 +11,7 @@ from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
 from harness.fanout._gather import gather
 from harness.fanout._limit import ChangingLimit, Limit
+from harness.fanout._notices import AttemptOver, HedgeBegan, RetryPlanned
 from harness.fanout._plan import FanOutJournal
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
@@ -34,6 +35,7 @@ else:
 
 __all__ = [
     "DROP",
+    "AttemptOver",
     "Backlog",
     "ChangingLimit",
     "Drop",
@@ -43,12 +45,14 @@ __all__ = [
     "FanOutJournal",
     "FanOutStatistics",
     "FanOutStream",
+    "HedgeBegan",
     "Hedges",
     "Limit",
     "Priority",
     "Result",
     "ResultStatus",
     "Results",
+    "RetryPlanned",
     "Stored",
     "Summary",
     "TimedSource",

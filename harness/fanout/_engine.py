@@ -398,12 +398,16 @@ class Engine:
 
     # Start ------------------------------------------------------------------------------------
 
-    def start_next(self) -> None:
-        """Start what there is room for, once an item has ended or a reader took a result."""
+    def start_next(self, by: str | None = None) -> None:
+        """Start what there is room for, once an item has ended or a reader took a result.
+
+        Args:
+          by: The id of the run that has ended.
+        """
         if self._changing_limit is not None:
             self._look_at_limit(self._changing_limit)
         if not self.over and self.in_flight < self.limit:
-            self.base.run(self._fill)
+            self.base.run(self._fill, by)
         if self._owner is not None:
             self._owner.wake()
         if self._ledger is not None:
@@ -471,7 +475,7 @@ class Engine:
     # The next two run once per item, and every call in them counts.
 
     @disable_ki_protection  # It asks the user's iterables and functions.
-    def _fill(self) -> None:
+    def _fill(self, by: str | None = None) -> None:
         """Start items while there is room. Call in the base context."""
         feed = self._feed
         while (
@@ -494,6 +498,7 @@ class Engine:
                 if self.over:  # The source itself stopped or cancelled the run.
                     self.hand_on(self.skip(job))
                 else:
+                    job.started_by = by
                     self._start(job)
 
     @enable_ki_protection  # trio's `start_soon` isn't protected, and would leave a task half made.
@@ -589,11 +594,11 @@ class Engine:
         else:
             ledger.write(job, result)
         if self._join.why is None:
-            self.start_next()
+            self.start_next(job.run_id)
             return False
         if self._join.decision is Decision.STOP:
             self._wind_down()
-            self.start_next()  # Somebody may be waiting for others in flight.
+            self.start_next(job.run_id)  # Somebody may be waiting for others in flight.
             return False
         self.start_no_more()
         if self.cut is not None:

@@ -19,7 +19,7 @@ import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.errors import RunTimedOut
-from harness.fanout import Hedges
+from harness.fanout import AttemptOver, HedgeBegan, Hedges, RetryPlanned
 from harness.fanout._attempts import Attempts, fallback_value, is_cancelled, nap
 from harness.fanout._job import Ended
 from harness.fanout._plan import attempt_for
@@ -32,6 +32,7 @@ from harness.runs._endings import cancelled_error, set_context, try_note, unwrap
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._inner_scope import InnerScope
+from harness.runs._waits import observed_run
 
 
 class NotAsync(TypeError):
@@ -41,11 +42,12 @@ class NotAsync(TypeError):
 class OwnScope:
     """What an attempt is made in here: a scope with a deadline, which can be cancelled."""
 
-    __slots__ = ("cancelled", "plan", "scope")
+    __slots__ = ("cancelled", "plan", "scope", "started_at")
 
     def __init__(self, plan: Attempt, number: int) -> None:
         self.plan = plan
         self.scope = InnerScope(current_run().id, number)
+        self.started_at = trio.current_time()
         self.cancelled = False
         """Whether it was cut short because another attempt had answered."""
 
@@ -123,6 +125,23 @@ class InItsRun:
     ) -> None:
         """Make an attempt in a task of its own, in the current context."""
         nursery.start_soon(make, attempt, name=self._what)
+
+    def tell(self, job: Tries, attempt: OwnScope, ended: Ended) -> None:
+        """Tell observers how an attempt ended."""
+        if (run := observed_run()) is not None:
+            status, result = ended
+            began, number = attempt.started_at, job.attempts
+            run._notice(AttemptOver(run.id, None, self._what, number, status, began, result))
+
+    def tell_retry(self, job: Tries, delay: float, error: Exception) -> None:
+        """Tell them that another try follows."""
+        if (run := observed_run()) is not None:
+            run._notice(RetryPlanned(None, self._what, job.attempts, run.id, delay, error))
+
+    def tell_hedge(self, job: Tries, attempt: OwnScope, late: OwnScope) -> None:
+        """Tell them that an attempt begins beside a late one."""
+        if (run := observed_run()) is not None:
+            run._notice(HedgeBegan(None, self._what, run.id, run.id))
 
     def beside(self) -> None:
         """Do nothing: the run is the same in all tasks."""

@@ -23,7 +23,7 @@ from harness.flow._gate import Walker
 from harness.runs import Run
 from harness.runs._carry import carry_out
 from harness.runs._current import current
-from harness.runs._run import Ending
+from harness.runs._run import STARTED_BY, Ending
 
 
 class WalkingJob(Job, Walker):
@@ -98,6 +98,8 @@ class Walks:
         now = job.started_at = self._now()
         run = Run(job.name, self._engine.run, now)
         run._item_index = job.index
+        if run._observers:
+            run._locals = {STARTED_BY: job.started_by}
         job.run_id = run.id
         job.attempts = 1  # Counted as it begins; stages count those beyond.
         return run

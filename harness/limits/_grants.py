@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Set
 from math import inf
 from operator import itemgetter
 from types import MappingProxyType
+from typing import Any
 
 import trio
 from trio import current_time  # By name: `trio` has a `__getattr__`, so a look-up costs.
@@ -249,6 +250,14 @@ class Grants:
         if self.line.count or self._listeners:
             self._changed()
 
+    def facts(self, reservation: Claim) -> dict[str, Any]:
+        """Return for observers what was granted, and out of what."""
+        granted: dict[str, Any] = {
+            meter.name: [amount, meter.rate.amount, meter.rate.period]
+            for meter, amount in reservation.charges
+        }
+        return {"granted": granted, "places": self.most_places, "in_flight": self.in_flight}
+
     # What lines call --------------------------------------------------------------------------
 
     def free_at(self, reservation: Claim, now: float) -> float:
@@ -285,6 +294,8 @@ class Grants:
         self.take(reservation, now)
         self.waits += 1
         self.waited_seconds += now - reservation.asked_at
+        if reservation.told is not None:
+            reservation.told.woken()
         if self._listeners:
             self._tell_pools()
 

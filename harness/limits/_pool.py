@@ -34,6 +34,7 @@ from harness.limits._reservation import (
     refuse_nested,
 )
 from harness.limits._turnstile import Turnstile, Waiter
+from harness.runs._waits import Wait, observed_run
 
 
 class _Several(ABC):
@@ -264,6 +265,7 @@ class SeveralReservation(Waiter):
     asked_at: float = attrs.field(default=inf, init=False)
     """When it joined the line."""
     reservation: Reservation | None = attrs.field(default=None, init=False)
+    told: Wait | None = attrs.field(default=None, init=False)
     _entered: bool = attrs.field(default=False, init=False)
 
     @trio.lowlevel.enable_ki_protection
@@ -276,9 +278,17 @@ class SeveralReservation(Waiter):
         refuse_outside_trio("reserve() was entered")
         self._entered = True
         _waiting_for = self._pool._awaited
-        reservation = await self._pool._admit(self)
-        reservation.enter_charged(held_reservation())
-        return reservation
+        if (run := observed_run()) is not None:
+            self.told = Wait(run, "limiter", self._pool._awaited)
+        try:
+            reservation = await self._pool._admit(self)
+            reservation.enter_charged(held_reservation())
+            return reservation
+        finally:
+            if self.told is not None:
+                if self.reservation is not None:
+                    self.told.facts = self.reservation._issuer.facts(self.reservation)
+                self.told.over()
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(

@@ -27,6 +27,7 @@ from harness.limits._claim import Claim
 from harness.limits._grants import Grants
 from harness.limits._responses._headers import HeaderSource
 from harness.runs import current_run_or_none
+from harness.runs._waits import Wait, observed_run
 
 _innermost: ContextVar[Reservation | None] = ContextVar("harness.limits.reservation", default=None)
 
@@ -83,30 +84,38 @@ class Reservation(Claim, AsyncWithOnly):
         # block begins: a busy loop may take milliseconds to come round. In line, the wait is the
         # checkpoint.
         admitted = False
-        if stage is _CHARGED:
-            try:
+        if (run := observed_run()) is not None:
+            self.told = Wait(run, "limiter", self._issuer.name)
+        try:
+            if stage is _CHARGED:
+                try:
+                    await checkpoint()
+                except BaseException:
+                    self.refund()  # Nobody will enter it, nor leave it.
+                    raise
+                admitted = True
+            elif not self._issuer.line.count:
                 await checkpoint()
-            except BaseException:
-                self.refund()  # Nobody will enter it, nor leave it.
-                raise
-            admitted = True
-        elif not self._issuer.line.count:
-            await checkpoint()
-            admitted = self._issuer.admit_now(self)
-        if not admitted:
-            _waiting_for = self._in_words
-            if outer is not None:
-                with _waiting_inside(outer, self._issuer):
-                    # Ends, as below.
+                admitted = self._issuer.admit_now(self)
+            if not admitted:
+                _waiting_for = self._in_words
+                if outer is not None:
+                    with _waiting_inside(outer, self._issuer):
+                        # Ends, as below.
+                        while not await self._issuer.admit_later(self):
+                            self._issuer.raise_if_closed()
+                else:
+                    # Ends: a waiter that is turned away finds the limiter closed, and raises.
                     while not await self._issuer.admit_later(self):
                         self._issuer.raise_if_closed()
-            else:
-                # Ends: a waiter that is turned away finds the limiter closed, and raises.
-                while not await self._issuer.admit_later(self):
-                    self._issuer.raise_if_closed()
-            self._issuer.woken(self)
-        self.enter_charged(outer)
-        return self
+                self._issuer.woken(self)
+            self.enter_charged(outer)
+            return self
+        finally:
+            if self.told is not None:
+                if self._stage is _HELD:
+                    self.told.facts = self._issuer.facts(self)
+                self.told.over()
 
     def _in_words(self) -> str:
         return f"limiter {self.provider!r} ({self._issuer.line.count:,} in line)"

@@ -20,6 +20,7 @@ from harness.models._messages import (
     ToolDescription,
     Usage,
 )
+from harness.models._notices import ModelCallOver, ToolCallOver
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._recorded import RecordedModel
@@ -50,6 +51,7 @@ __all__ = [
     "LocalModel",
     "Message",
     "Model",
+    "ModelCallOver",
     "ModelRequest",
     "ModelResponse",
     "ModelStream",
@@ -64,6 +66,7 @@ __all__ = [
     "ScriptedModel",
     "ScriptedReply",
     "ToolCall",
+    "ToolCallOver",
     "ToolDescription",
     "Usage",
     "is_model_name",
