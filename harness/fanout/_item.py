@@ -173,6 +173,9 @@ class ItemWork:
     looked = None
     """Nothing here waits for other items."""
 
+    slots = None
+    """The fan-out's limit says how many are worked on at once."""
+
     def __init__(
         self, function: Callable[[Any], Awaitable[Any]], ledger: Ledger | None = None
     ) -> None:

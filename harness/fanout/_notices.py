@@ -1,8 +1,49 @@
-"""Define what a fan-out tells observers about attempts, besides that their runs begin and end."""
+"""Define what a fan-out tells observers, besides that its runs begin and end."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from harness.fanout._snapshot import FanOutStatistics
+
+
+class ObservedFanOut(Protocol):
+    """A fan-out, a pipeline or a router under way, as observers see it. For trio's thread."""
+
+    @property
+    def slots(self) -> int:
+        """How many items, or calls of stages, may be in progress at once."""
+        ...
+
+    def statistics(self) -> FanOutStatistics:
+        """Return how many items are where."""
+        ...
+
+
+class FanOutBegan(NamedTuple):
+    """A fan-out, a pipeline or a router has begun. Told of its run, whose end is its end."""
+
+    size: int | None
+    """How many items there are; None if that isn't known."""
+
+    fan_out: ObservedFanOut
+    """To be asked while it runs, and to be let go of when its run is over."""
+
+
+class ItemOver(NamedTuple):
+    """An item has its result. Told of the fan-out's run."""
+
+    item: int
+    """Which item, by its place in the input."""
+
+    status: str
+    attempts: int
+    started_at: float
+    """When its first attempt began."""
+
+    ended_at: float
+    degraded: bool
+    """Whether the fallback gave the value."""
 
 
 class AttemptOver(NamedTuple):

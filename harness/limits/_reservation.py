@@ -85,6 +85,7 @@ class Reservation(Claim, AsyncWithOnly):
         # checkpoint.
         admitted = False
         if (run := observed_run()) is not None:
+            self._issuer.tell(run)
             self.told = Wait(run, "limiter", self._issuer.name)
         try:
             if stage is _CHARGED:

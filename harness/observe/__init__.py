@@ -51,6 +51,7 @@ from harness._lazy import lazy
 
 if TYPE_CHECKING:
     from harness.observe._distribution import Distribution
+    from harness.observe._metrics import Metrics, Spent
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
     from harness.observe._stalls import Stall, watching_stalls
@@ -59,6 +60,8 @@ else:
 
 __all__ = [
     "Distribution",
+    "Metrics",
+    "Spent",
     "Stall",
     "TraceRecording",
     "read_trace",
