@@ -46,6 +46,7 @@ from harness.errors import (
 )
 from harness.limits import current_reservation
 from harness.models import (
+    AgentBegan,
     Content,
     Finish,
     Message,
@@ -218,6 +219,10 @@ class Work:
         Cancellation: the history is valid; nothing is appended to the conversation.
         """
         _work.set(self)
+        if run._observers:
+            model: Any = self._setup.model
+            named = (getattr(model, field, None) for field in ("name", "provider"))
+            run._notice(AgentBegan(self._setup.name, *named))
         try:
             if self._setup.deps_type is not None:
                 current_run(self._setup.deps_type)
