@@ -52,22 +52,28 @@ from harness._lazy import lazy
 if TYPE_CHECKING:
     from harness.observe._distribution import Distribution
     from harness.observe._metrics import Metrics, Spent
+    from harness.observe._otlp import exporting, show_metrics
     from harness.observe._prometheus import PrometheusCollector, serving_metrics
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
+    from harness.observe._spans import Spans, continuing
     from harness.observe._stalls import Stall, watching_stalls
 else:
-    __getattr__, __dir__ = lazy(extras={"prometheus_client": "prometheus"})
+    __getattr__, __dir__ = lazy(extras={"opentelemetry": "otel", "prometheus_client": "prometheus"})
 
 __all__ = [
     "Distribution",
     "Metrics",
     "PrometheusCollector",
+    "Spans",
     "Spent",
     "Stall",
     "TraceRecording",
+    "continuing",
+    "exporting",
     "read_trace",
     "record",
     "serving_metrics",
+    "show_metrics",
     "watching_stalls",
 ]

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from harness._arguments import check_count
 from harness._outside_trio import refuse_outside_trio
 from harness.observe._metrics import Metrics
-from harness.observe._readings import QUANTILES, Reading, TimeReading, readings, times
+from harness.observe._readings import QUANTILES, Reading, TimeReading, in_trio, readings, times
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -120,9 +120,7 @@ class _InTrio(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        return trio.from_thread.run_sync(
-            lambda: list(self._collector.collect()), trio_token=self._token
-        )
+        return in_trio(self._token, lambda: list(self._collector.collect()))
 
 
 class _Server(ThreadingMixIn, WSGIServer):

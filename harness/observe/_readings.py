@@ -7,14 +7,17 @@ limiters and priorities that a program has, and of each of those a bounded numbe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 
 import attrs
+import trio
 
 from harness.observe._distribution import Distribution
 from harness.observe._labels import clean
 from harness.observe._metrics import Metrics
+
+T = TypeVar("T")
 
 PRIORITIES_AT_MOST = 20
 """So many priorities are told apart, the largest; those below count together as ``lower``."""
@@ -23,6 +26,14 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 Samples = Mapping[tuple[str, ...], float]
 """Values by the values of the labels."""
+
+
+def in_trio(token: trio.lowlevel.TrioToken, read: Callable[[], T]) -> T:
+    """Return ``read()``, called in trio's thread from another one; here once trio is over."""
+    try:
+        return trio.from_thread.run_sync(read, trio_token=token)
+    except trio.RunFinishedError:
+        return read()
 
 
 @attrs.frozen
@@ -116,7 +127,7 @@ def _limits(metrics: Metrics) -> Iterator[Reading]:
     for limiter, limit in limits.items():
         for dimension, one in limit.dimensions.items():
             use[clean(limiter), dimension] = one.use
-            slowing[clean(limiter), dimension] = one.slowing
+            slowing[clean(limiter), dimension] = int(one.slowing)
     labels = ("limiter", "dimension")
     yield Reading("limit_use", "Used share of a limit.", "gauge", use, labels)
     yield Reading("limit_slowing", "1 while grants are spaced out.", "gauge", slowing, labels)
