@@ -6,6 +6,8 @@ import logging
 import re
 from collections.abc import Iterator
 
+import logfire
+import phoenix.otel as phoenix
 import pytest
 import trio
 from opentelemetry import trace
@@ -290,3 +292,42 @@ async def test_refuses_what_is_no_url(url: str) -> None:
     with pytest.raises(ValueError, match="4318"):
         async with exporting(url):
             pass
+
+
+async def test_logfire_takes_the_spans(autojump_clock: MockClock) -> None:
+    exporter = InMemorySpanExporter()
+    own = logfire.configure(
+        local=True,
+        send_to_logfire=False,
+        console=False,
+        additional_span_processors=[SimpleSpanProcessor(exporter)],
+    )
+    await triage(Spans(own.config.get_tracer_provider(), own.config.get_meter_provider()))
+    names = {span.context.span_id: span.name for span in exporter.get_finished_spans()}
+    above = {
+        span.name: names[span.parent.span_id] for span in exporter.get_finished_spans()
+        if span.parent
+    }  # fmt: skip
+    assert above == TRIAGE
+
+
+async def test_phoenix_takes_the_spans(collector: Collector, autojump_clock: MockClock) -> None:
+    tracers = phoenix.register(
+        endpoint=f"{collector.url}/v1/traces",
+        protocol="http/protobuf",
+        project_name="triage",
+        set_global_tracer_provider=False,
+        verbose=False,
+    )
+    await triage(Spans(tracers))
+    names = {span.span_id: span.name for span in collector.spans}
+    assert {s.name: names[s.parent_id] for s in collector.spans if s.parent_id} == TRIAGE
+
+
+TRIAGE = {"0": "batch", "invoke_agent judge": "0", "chat small": "invoke_agent judge"}
+
+
+async def triage(spans: Spans) -> None:
+    with harness.observing(spans):
+        agent = Agent("judge", model=ScriptedModel(["yes"], name="small"))
+        await harness.fan_out(agent, ["a"], name="batch")
