@@ -10,6 +10,7 @@ yet. So whatever settles, frees a place, moves a limit or ends a pause must end 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Set
 from math import inf
@@ -43,6 +44,9 @@ from harness.runs._tree import token_here
 
 # A grant is charged again if its task runs this much later; less is within what clocks differ by.
 _LATE_SECONDS = 0.0005
+
+_HOLDERS_TOLD = 10
+"""How many of those who hold the places of a limiter observers are told."""
 
 UNNAMED = "limiter"
 """What messages call a limiter without a name."""
@@ -89,6 +93,8 @@ class Grants:
         """The observers that know of it."""
         self.blocked: dict[Grants, int] = {}
         """Which limiters those who hold this one are waiting for, and how many of them."""
+        self.holders: dict[Claim, str] = {}
+        """Whose runs hold places, as far as anybody observes them."""
         self.start()
 
     def start(self) -> None:
@@ -237,6 +243,8 @@ class Grants:
         state = reservation.state
         if state is self.state:
             self.in_flight -= 1
+        if self.holders:
+            self.holders.pop(reservation, None)
         if not reservation.closed:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
@@ -259,6 +267,13 @@ class Grants:
         if self._told is not run._observers:
             self._told = run._observers
             run._notice(LimiterUsed(self.name, self.statistics))
+
+    def holder_ids(self) -> tuple[str, ...]:
+        """Return whose runs hold all places, as far as that is known; of many, the first few."""
+        places = self.most_places
+        if places is None or self.in_flight < places:
+            return ()
+        return tuple(itertools.islice(self.holders.values(), _HOLDERS_TOLD))
 
     def facts(self, reservation: Claim) -> dict[str, Any]:
         """Return for observers what was granted, and out of what."""

@@ -84,20 +84,20 @@ class Reservation(Claim, AsyncWithOnly):
         # block begins: a busy loop may take milliseconds to come round. In line, the wait is the
         # checkpoint.
         admitted = False
+        if stage is _CHARGED:
+            try:
+                await checkpoint()
+            except BaseException:
+                self.refund()  # Nobody will enter it, nor leave it.
+                raise
+            admitted = True
+        elif not self._issuer.line.count:
+            await checkpoint()
+            admitted = self._issuer.admit_now(self)
         if (run := observed_run()) is not None:
             self._issuer.tell(run)
-            self.told = Wait(run, "limiter", self._issuer.name)
+            self.told = Wait(run, "limiter", self._issuer.name, self._issuer.holder_ids())
         try:
-            if stage is _CHARGED:
-                try:
-                    await checkpoint()
-                except BaseException:
-                    self.refund()  # Nobody will enter it, nor leave it.
-                    raise
-                admitted = True
-            elif not self._issuer.line.count:
-                await checkpoint()
-                admitted = self._issuer.admit_now(self)
             if not admitted:
                 _waiting_for = self._in_words
                 if outer is not None:
@@ -116,6 +116,7 @@ class Reservation(Claim, AsyncWithOnly):
             if self.told is not None:
                 if self._stage is _HELD:
                     self.told.facts = self._issuer.facts(self)
+                    self._issuer.holders[self] = self.told.run_id
                 self.told.over()
 
     def _in_words(self) -> str:

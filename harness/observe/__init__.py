@@ -50,6 +50,10 @@ from typing import TYPE_CHECKING
 from harness._lazy import lazy
 
 if TYPE_CHECKING:
+    from harness.flow import speedup
+    from harness.observe._analysis import Analysis, OpenWait, RunAnalysis, Step, analyse
+    from harness.observe._chrome import export_chrome
+    from harness.observe._constraint import LimitUse
     from harness.observe._distribution import Distribution
     from harness.observe._metrics import Metrics, Spent
     from harness.observe._otlp import exporting, show_metrics
@@ -58,22 +62,32 @@ if TYPE_CHECKING:
     from harness.observe._record import TraceRecording, record
     from harness.observe._spans import Spans, continuing
     from harness.observe._stalls import Stall, watching_stalls
+    from harness.observe._stragglers import Stragglers
 else:
     __getattr__, __dir__ = lazy(extras={"opentelemetry": "otel", "prometheus_client": "prometheus"})
 
 __all__ = [
+    "Analysis",
     "Distribution",
+    "LimitUse",
     "Metrics",
+    "OpenWait",
     "PrometheusCollector",
+    "RunAnalysis",
     "Spans",
     "Spent",
     "Stall",
+    "Step",
+    "Stragglers",
     "TraceRecording",
+    "analyse",
     "continuing",
+    "export_chrome",
     "exporting",
     "read_trace",
     "record",
     "serving_metrics",
     "show_metrics",
+    "speedup",
     "watching_stalls",
 ]

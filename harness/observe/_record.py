@@ -22,6 +22,7 @@ from trio.lowlevel import enable_ki_protection
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness.observe._lines import Lines
+from harness.observe._read import hold
 from harness.runs import Event, observing
 
 SECONDS = 0.5
@@ -89,8 +90,19 @@ class TraceRecording(AsyncWithOnly):
             raise RuntimeError(
                 "the block of this recording was already entered; call record() for each block"
             )
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        self._file = os.open(self._path, flags, 0o666)
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            hold(file)
+            os.ftruncate(file, 0)
+        except BaseException as error:
+            os.close(file)
+            if isinstance(error, BlockingIOError):
+                raise OSError(
+                    f"another program is writing the trace {self._path!r}; give each a file of "
+                    "its own"
+                ) from None
+            raise
+        self._file = file
         self._lines = Lines(trio.current_time(), values=self._values, messages=self._messages)
         self._thread.start()
         self._observing = observing(self)
@@ -114,6 +126,10 @@ class TraceRecording(AsyncWithOnly):
             file, self._file = self._file, -1
             if file >= 0:
                 os.close(file)
+
+    def flush(self) -> None:
+        """Write what has been collected, now."""
+        self._write()
 
     def __call__(self, event: Event) -> None:
         """Do nothing: what the program itself emits isn't written."""

@@ -31,6 +31,11 @@ class Wait:
         """More about how it ended."""
         run._notice(WaitBegan(self._number, reason, on, held_by))
 
+    @property
+    def run_id(self) -> str:
+        """The run that waits."""
+        return self._run.id
+
     def woken(self) -> None:
         """Note that it is the running task that ends the wait."""
         by = id_here()
