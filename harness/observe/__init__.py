@@ -64,7 +64,16 @@ if TYPE_CHECKING:
     from harness.observe._stalls import Stall, watching_stalls
     from harness.observe._stragglers import Stragglers
 else:
-    __getattr__, __dir__ = lazy(extras={"opentelemetry": "otel", "prometheus_client": "prometheus"})
+    __getattr__, __dir__ = lazy(
+        extras={
+            "prometheus_client": "prometheus",
+            # Of these, other packages install some.
+            "opentelemetry": "otel",
+            "opentelemetry.sdk": "otel",
+            "opentelemetry.exporter": "otel",
+            "opentelemetry.exporter.otlp.proto.http": "otel",
+        }
+    )
 
 __all__ = [
     "Analysis",
