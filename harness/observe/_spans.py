@@ -13,8 +13,9 @@ what they answer, is never in them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics as otel_metrics
@@ -116,20 +117,13 @@ class Spans:
     def notice(self, event: Event) -> None:
         """Begin or end a span; called by the runs that are observed."""
         payload = event.payload
-        if isinstance(payload, RunBegan):
+        kind = type(payload)
+        if kind is RunBegan:
             self._begin(event, payload)
-            return
-        live = self._live.get(event.run_id)
-        if live is None:  # It began before anybody observed it.
-            return
-        if isinstance(payload, RunOver):
-            self._end(event, payload, live)
-        elif isinstance(payload, ModelCallOver):
-            self._model_call(event, payload, live)
-        elif isinstance(payload, ToolCallOver):
-            self._tool_call(event, payload, live)
-        elif isinstance(payload, AgentBegan):
-            _name_agent(live, payload)
+        elif (make := _MAKE.get(kind)) is not None:
+            live = self._live.get(event.run_id)
+            if live is not None:  # Else it began before anybody observed it.
+                make(self, event, payload, live)
 
     def _begin(self, event: Event, began: RunBegan) -> None:
         parent = self._live.get(event.parent_id or "")
@@ -194,6 +188,13 @@ class Spans:
         _end_call(span, over.status, over.error, live.unix(event.time))
         self._durations.record(event.time - over.started_at, kinds)
 
+    def _agent(self, event: Event, began: AgentBegan, live: _LiveSpan) -> None:
+        live.is_agent = True
+        live.span.update_name(f"invoke_agent {clean(began.agent)}")
+        live.span.set_attribute("gen_ai.operation.name", "invoke_agent")
+        live.span.set_attribute("gen_ai.agent.name", clean(began.agent))
+        live.span.set_attributes(_of_model(began.model, began.provider))
+
     def _tool_call(self, event: Event, over: ToolCallOver, live: _LiveSpan) -> None:
         span = self._tracer.start_span(
             f"execute_tool {clean(over.name)}",
@@ -207,6 +208,14 @@ class Spans:
             start_time=live.unix(over.started_at),
         )
         _end_call(span, over.status, over.error, live.unix(event.time))
+
+
+_MAKE: dict[type, Callable[[Spans, Event, Any, _LiveSpan], None]] = {
+    RunOver: Spans._end,
+    AgentBegan: Spans._agent,
+    ModelCallOver: Spans._model_call,
+    ToolCallOver: Spans._tool_call,
+}
 
 
 @contextmanager
@@ -228,14 +237,6 @@ def continuing(headers: Mapping[str, str]) -> Iterator[None]:
 
 def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
-
-
-def _name_agent(live: _LiveSpan, began: AgentBegan) -> None:
-    live.is_agent = True
-    live.span.update_name(f"invoke_agent {clean(began.agent)}")
-    live.span.set_attribute("gen_ai.operation.name", "invoke_agent")
-    live.span.set_attribute("gen_ai.agent.name", clean(began.agent))
-    live.span.set_attributes(_of_model(began.model, began.provider))
 
 
 def _of_model(model: str | None, provider: str | None) -> dict[str, AttributeValue]:
