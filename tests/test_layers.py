@@ -141,6 +141,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "waits are told to observers by whoever makes a run wait; as a public name it would let "
         "any code add to a trace what it can't know"
     ),
+    ("fanout", "harness.runs._notices"): "what observers are told is made as runs make it",
     ("flow", "harness.runs._waits"): "as in a fan-out",
     ("limits", "harness.runs._waits"): "as in a fan-out",
     ("models", "harness.runs._waits"): "as in a fan-out",

@@ -16,7 +16,6 @@ from harness.fanout._notices import (
     FanOutBegan,
     HedgeBegan,
     ItemOver,
-    ObservedFanOut,
     RetryPlanned,
 )
 from harness.fanout._plan import FanOutJournal
@@ -57,7 +56,6 @@ __all__ = [
     "Hedges",
     "ItemOver",
     "Limit",
-    "ObservedFanOut",
     "Priority",
     "Result",
     "ResultStatus",

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.fanout._snapshot import FanOutStatistics
+from harness.runs._notices import Notice
+
+if TYPE_CHECKING:
+    # For checkers alone: a protocol takes a while to make, and `import harness` would make it.
+    from typing import Protocol
+
+    class ObservedFanOut(Protocol):
+        """A fan-out, a pipeline or a router under way, as observers see it. For trio's thread."""
+
+        @property
+        def slots(self) -> int:
+            """How many items, or calls of stages, may be in progress at once."""
+            ...
+
+        def statistics(self) -> FanOutStatistics:
+            """Return how many items are where."""
+            ...
 
 
-class ObservedFanOut(Protocol):
-    """A fan-out, a pipeline or a router under way, as observers see it. For trio's thread."""
-
-    @property
-    def slots(self) -> int:
-        """How many items, or calls of stages, may be in progress at once."""
-        ...
-
-    def statistics(self) -> FanOutStatistics:
-        """Return how many items are where."""
-        ...
-
-
-class FanOutBegan(NamedTuple):
+class FanOutBegan(Notice):
     """A fan-out, a pipeline or a router has begun. Told of its run, whose end is its end."""
+
+    __slots__ = ("size", "fan_out")
 
     size: int | None
     """How many items there are; None if that isn't known."""
@@ -30,8 +36,10 @@ class FanOutBegan(NamedTuple):
     """To be asked while it runs, and to be let go of when its run is over."""
 
 
-class ItemOver(NamedTuple):
+class ItemOver(Notice):
     """An item has its result. Told of the fan-out's run."""
+
+    __slots__ = ("item", "status", "attempts", "started_at", "ended_at", "degraded")
 
     item: int
     """Which item, by its place in the input."""
@@ -46,8 +54,10 @@ class ItemOver(NamedTuple):
     """Whether the fallback gave the value."""
 
 
-class AttemptOver(NamedTuple):
+class AttemptOver(Notice):
     """An attempt at an item has ended."""
+
+    __slots__ = ("run_id", "item", "key", "number", "status", "started_at", "value")
 
     run_id: str
     """The run that it was made in: its own in a fan-out, the item's at a stage."""
@@ -71,8 +81,10 @@ class AttemptOver(NamedTuple):
     """What it returned, or the error."""
 
 
-class RetryPlanned(NamedTuple):
+class RetryPlanned(Notice):
     """Another attempt follows a failed one. Told of the fan-out's run, or the item's at a stage."""
+
+    __slots__ = ("item", "key", "number", "after", "delay", "error")
 
     item: int | None
     key: Any
@@ -89,8 +101,10 @@ class RetryPlanned(NamedTuple):
     """Why it failed."""
 
 
-class HedgeBegan(NamedTuple):
+class HedgeBegan(Notice):
     """An attempt begins beside one that is late. Told of the fan-out's run, or the item's."""
+
+    __slots__ = ("item", "key", "run_id", "beside")
 
     item: int | None
     key: Any

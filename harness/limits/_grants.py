@@ -281,7 +281,15 @@ class Grants:
             meter.name: [amount, meter.rate.amount, meter.rate.period]
             for meter, amount in reservation.charges
         }
-        return {"granted": granted, "places": self.most_places, "in_flight": self.in_flight}
+        *_, stated_input, stated_output = reservation.planned
+        return {
+            "granted": granted,
+            "input_tokens": stated_input if stated_output is None else None,
+            "places": self.most_places,
+            "in_flight": self.in_flight,
+            "headroom": self.headroom,
+            "burst_seconds": self._burst_seconds,
+        }
 
     # What lines call --------------------------------------------------------------------------
 

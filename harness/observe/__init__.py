@@ -28,7 +28,9 @@ wait          A wait begins: ``wait`` (its number), ``reason`` (``limiter queue 
               cleanup``), ``on`` (what it waits for, by name), ``held_by`` (run ids, if known).
 wake          It is over: ``wait``, ``reason``, ``by`` (the run that ended it; none: the clock, or
               an answer from outside). From a limiter also ``granted`` (an object: the name of each
-              limit with ``[amount, limit, period in seconds]``), ``places`` and ``in_flight``.
+              limit with ``[amount, limit, period in seconds]``), ``places``, ``in_flight``,
+              ``input_tokens`` (if the limiter was told only these, and guessed the output), and
+              ``headroom`` and ``burst_seconds`` if they aren't 1.
 model_call    A model was asked once: ``model``, ``provider``, ``seconds``, ``status`` (``ok failed
               cancelled``), ``finish``, ``input_tokens``, ``output_tokens``,
               ``cached_input_tokens``, ``cost_usd``, ``error``, ``message``; ``request`` and
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from harness.observe._distribution import Distribution
     from harness.observe._metrics import Metrics, Spent
     from harness.observe._otlp import exporting, show_metrics
+    from harness.observe._plan import Plan, plan
     from harness.observe._prometheus import PrometheusCollector, serving_metrics
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
@@ -81,6 +84,7 @@ __all__ = [
     "LimitUse",
     "Metrics",
     "OpenWait",
+    "Plan",
     "PrometheusCollector",
     "RunAnalysis",
     "Spans",
@@ -93,6 +97,7 @@ __all__ = [
     "continuing",
     "export_chrome",
     "exporting",
+    "plan",
     "read_trace",
     "record",
     "serving_metrics",

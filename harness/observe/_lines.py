@@ -106,6 +106,11 @@ class Lines:
             fields += f',"granted":{{{granted}}},"in_flight":{over.facts["in_flight"]}'
             if over.facts["places"] is not None:
                 fields += f',"places":{over.facts["places"]}'
+            if over.facts["input_tokens"] is not None:
+                fields += f',"input_tokens":{over.facts["input_tokens"]!r}'
+            for name in ("headroom", "burst_seconds"):
+                if over.facts[name] != 1:
+                    fields += f',"{name}":{over.facts[name]!r}'
         return "wake", event.run_id, fields
 
     def _model_call(self, over: ModelCallOver, event: Event) -> tuple[str, str, str]:

@@ -16,13 +16,13 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakMethod
 
 import attrs
 import trio
 
-from harness.fanout import FanOutBegan, HedgeBegan, ItemOver, ObservedFanOut, RetryPlanned
+from harness.fanout import FanOutBegan, FanOutStatistics, HedgeBegan, ItemOver, RetryPlanned
 from harness.limits import LimiterStatistics, LimiterUsed
 from harness.models import ModelCallOver, ToolCallOver
 from harness.observe._distribution import Distribution
@@ -82,6 +82,15 @@ class Spent:
         )
 
 
+class _Observed(Protocol):
+    """A fan-out as it can be asked while it runs."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def statistics(self) -> FanOutStatistics: ...
+
+
 class _FanOut:
     """One fan-out that is running."""
 
@@ -100,7 +109,7 @@ class _FanOut:
         "working",
     )
 
-    def __init__(self, fan_out: ObservedFanOut, now: float) -> None:
+    def __init__(self, fan_out: _Observed, now: float) -> None:
         self.fan_out = fan_out
         self.slots = fan_out.slots
         self.last = now

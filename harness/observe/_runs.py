@@ -20,7 +20,18 @@ the moment to hedge a late one; the program's own code; cleaning up."""
 class TracedWait:
     """One wait of a run."""
 
-    __slots__ = ("by", "ended", "held_by", "on", "reason", "run", "started")
+    __slots__ = (
+        "by",
+        "ended",
+        "granted",
+        "held_by",
+        "on",
+        "reason",
+        "run",
+        "started",
+        "stated_input",
+        "used",
+    )
 
     def __init__(self, run: TracedRun, line: dict[str, Any], at: int) -> None:
         self.run = run
@@ -32,6 +43,12 @@ class TracedWait:
         """None while it is open."""
         self.by: TracedRun | None = None
         """The run whose code ended it."""
+        self.granted: dict[str, list[float]] = {}
+        """What a limiter granted at its end: for each limit, how much, of how much, in how long."""
+        self.stated_input: float | None = None
+        """The tokens of input that a limiter was told, if it guessed the output."""
+        self.used: tuple[int, int] | None = None
+        """The tokens that a model read and wrote."""
 
 
 class TracedRun:
@@ -227,10 +244,15 @@ def _take(traced: Traced, waits: dict[int, TracedWait], line: dict[str, Any], at
             over.ended, over.by = at, runs.get(line.get("by", ""))
             if "granted" in line:
                 traced.grants.append((at, over.on, line))
+                over.granted = line["granted"]
+                over.stated_input = line.get("input_tokens")
     elif kind == "attempt":
         found.attempt = line
     elif kind == "model_call":
         traced.model_calls.append((at, line))
+        call = next((one for one in reversed(found.waits) if one.reason == "model"), None)
+        if call is not None and "input_tokens" in line:
+            call.used = line["input_tokens"], line["output_tokens"]
     elif kind == "retry":
         traced.retries.append(line)
     elif kind == "hedge":
