@@ -33,6 +33,11 @@ for command in (
         "Look into a journal, or change what the next session does.",
     ),
     LaterCommand(
+        "plan",
+        "harness.cli._plan:plan_command",
+        "Say how long a recorded batch would take with other numbers.",
+    ),
+    LaterCommand(
         "sim-provider",
         "harness.cli._sim_provider:sim_provider",
         "Simulate a provider, with limits and faults.",

@@ -57,6 +57,9 @@ _HELD_BACK_BYTES = 16 * 1024 * 1024
 """How much of a file is read at most before anything is started, if records have priorities."""
 
 
+_RECORD = "harness.observe:record"
+
+
 def run(options: BatchOptions) -> int:
     """Run the command as the command line says, and return the exit status."""
     refuse(options, Facts(form=options.form))
@@ -96,15 +99,24 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     unfinished = unfinished_beside(options.output) if options.resume else None
     if unfinished is not None:
         check_output(str(unfinished), input_, overwrite=True, option="--output until it is whole")
+    if options.trace is not None:
+        if options.trace == STANDARD_STREAM:
+            raise InputError("--trace takes a file, which is written while the batch runs")
+        check_output(options.trace, input_, overwrite=replace, option="--trace")
+        _refuse_one_file_twice("--trace", options.trace, options.output)
     if options.summary is None:
         return
     if options.summary == STANDARD_STREAM:
         raise InputError("--summary takes a file; in words the summary is on standard error anyway")
     check_output(options.summary, input_, overwrite=replace, option="--summary")
-    if Path(options.summary).resolve() == Path(options.output).resolve():
-        raise InputError(
-            f"--summary and --output both name {options.summary!r}; give each its own file"
-        )
+    _refuse_one_file_twice("--summary", options.summary, options.output)
+    if options.trace is not None:
+        _refuse_one_file_twice("--summary", options.summary, options.trace, other="--trace")
+
+
+def _refuse_one_file_twice(option: str, file: str, taken: str, *, other: str = "--output") -> None:
+    if Path(file).resolve() == Path(taken).resolve():
+        raise InputError(f"{option} and {other} both name {file!r}; give each its own file")
 
 
 def _records(
@@ -247,6 +259,7 @@ async def _read_and_run(
 ) -> Report:
     report: Report | None = None
     opened = nullcontext(work.function)
+    tracing = nullcontext() if options.trace is None else named(_RECORD)(options.trace)
     if (agent := agent_in(work.function)) is not None:
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
     try:
@@ -254,6 +267,7 @@ async def _read_and_run(
         if work.limiter is not None and (other := other_batch(options)) is not None:
             say(f"warning: {other}")
         async with (
+            tracing,
             exported(options, say),
             journal_for(options, work.function, say) as journal,
         ):

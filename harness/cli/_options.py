@@ -436,6 +436,11 @@ class BatchOptions(_InputOptions):
     summary: str | None = option(
         "Also write the summary there, as JSON.", "FILE", type=click.Path()
     )
+    trace: str | None = option(
+        "Record there what runs when and waits for what, for harness plan and harness.observe.",
+        "FILE",
+        type=click.Path(),
+    )
     traceback: bool = flag(
         "Add to each failed item's line where its error came from, without frames of harness, as "
         "the field traceback; and show one of each kind of error at the end."

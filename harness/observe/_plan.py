@@ -16,7 +16,7 @@ from harness.observe._simulate import Simulated, Steps, simulate
 TRUSTED_WITHIN = 0.02
 """How far a replay of what was recorded may be from what really happened."""
 
-SEARCHED_ITEMS = 2_000
+SEARCHED_ITEMS = 1_000
 """How many items the search for the best limit looks at."""
 
 GOOD_ENOUGH = 0.02
