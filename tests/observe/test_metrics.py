@@ -13,8 +13,8 @@ import harness
 from harness.agents import Agent
 from harness.flow import Pipeline, Router, stage, track
 from harness.limits import Limiter
-from harness.models import ModelResponse, Price, ScriptedModel, Usage
-from harness.observe import Metrics, Spent
+from harness.models import FunctionModel, ModelResponse, Price, ScriptedModel, Usage
+from harness.observe import Metrics, Spent, _metrics
 from harness.policies import Attempt, Hedge, Retry
 
 BEST = harness.BestEffort()
@@ -54,6 +54,14 @@ async def test_a_limit_above_the_items_counts_as_idle_slots(autojump_clock: Mock
     assert metrics.worker_utilization == 0.5
     assert metrics.aggregation_wait_time.p50 == 0
     assert metrics.aggregation_idle_time.p50 == 0
+
+
+async def test_slots_that_no_item_ever_had_do_not_wait(autojump_clock: MockClock) -> None:
+    """Two of four were in use; from 1 s to 3 s one of those was empty."""
+    metrics = Metrics()
+    with harness.observing(metrics):
+        await harness.fan_out(trio.sleep, [1, 3], limit=4)
+    assert metrics.aggregation_idle_time.p50 == 2
 
 
 async def test_several_fan_outs_add_up(autojump_clock: MockClock) -> None:
@@ -276,6 +284,20 @@ async def test_tokens_and_cost_of_each_run_and_of_all(autojump_clock: MockClock)
     assert spent == metrics.spent
     assert metrics.model_time.count == 3
     assert metrics.spent_in("nobody") == Spent()
+
+
+async def test_what_runs_used_is_remembered_of_the_latest(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_metrics, "RUNS_REMEMBERED", 3)
+    model = FunctionModel(lambda request: ModelResponse("yes", usage=Usage(10)))
+    metrics = Metrics()
+    with harness.observing(metrics):
+        # Of each item its own run, and that of the agent in it; last the fan-out's.
+        results = await harness.fan_out(Agent("judge", model=model), "abc", limit=1)
+    used = [metrics.spent_in(result.run_id or "").tokens for result in results]
+    assert used == [0, 0, 10]
+    assert metrics.tokens == 30
 
 
 async def test_what_is_under_way_counts_up_to_now(autojump_clock: MockClock) -> None:
