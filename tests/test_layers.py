@@ -145,11 +145,16 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.runs._waits"): "as in a fan-out",
     ("limits", "harness.runs._waits"): "as in a fan-out",
     ("models", "harness.runs._waits"): "as in a fan-out",
+    ("shared", "harness.runs._waits"): "as in a fan-out",
     ("models", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
     ("observe", "harness.runs._frames"): "a stack is shown without trio's frames, as runs show one",
     ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
+    ),
+    ("cluster", "harness.limits._across_processes._shared_grants"): (
+        "a fleet's limiter is a limiter that keeps its state with other processes; how is the "
+        "inside of limits"
     ),
     ("cli", "harness.limits._other_processes"): (
         "a batch says in its own words that another keeps limits beside it"

@@ -52,7 +52,7 @@ from harness.models._sizes import request_tokens, usage_of
 from harness.models._spend import PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
 from harness.policies import is_too_large
-from harness.runs._waits import observed_run
+from harness.runs._waits import observed_run, waiting
 
 
 class CalledModel(ABC):
@@ -347,7 +347,8 @@ class CalledModel(ABC):
         if delay is None:
             raise refused
         _waiting_for = f"model {self.name!r}, which refused a call for rate"
-        await trio.sleep(delay)
+        with waiting("limiter", self.name):
+            await trio.sleep(delay)
 
     def _refuse_misfit(self, response: ModelResponse) -> None:
         """Refuse a response from outside that holds something it can't."""

@@ -14,8 +14,9 @@ type          its other fields
 ============= ====================================================================================
 run_started   ``parent`` (a run id; none for a root), ``path``, ``depth``, ``by`` (the run whose end
               let it begin; none: its parent's own code), ``inline`` (true: it is in its parent's
-              own task), ``index`` (the item it is an attempt at), ``tags``, and for a root ``unix``
-              (the time of day as Unix seconds) and ``process`` (the process id).
+              own task), ``index`` (the item it is an attempt at), ``tags``, and for a root, and
+              the first run of the recording, ``unix`` (the time of day as Unix seconds) and
+              ``process`` (the process id).
 run_ended     ``status`` (``ok failed timed_out cancelled``), and after an error ``error`` (its
               type), ``message`` and ``traceback`` (of the user's frames, each as
               ``file:line function``); for a group, of the first error in it, and ``errors``: how

@@ -33,6 +33,7 @@ class Lines:
         self._began_at = began_at
         self._values = values
         self._messages = messages
+        self._is_first = True
         self._writers: dict[type, Callable[[Any, Event], tuple[str, str, str]]] = {
             RunBegan: self._run_began,
             RunOver: self._run_over,
@@ -56,10 +57,11 @@ class Lines:
 
     def _run_began(self, began: RunBegan, event: Event) -> tuple[str, str, str]:
         fields = f',"path":{quoted(event.path, PATH_AT_MOST)},"depth":{event.depth}'
-        if event.parent_id is None:
-            fields = f'{fields},"unix":{time.time():.6f},"process":{os.getpid()}'
-        else:
+        if event.parent_id is not None:
             fields = f'{fields},"parent":"{event.parent_id}"'
+        if event.parent_id is None or self._is_first:
+            self._is_first = False
+            fields = f'{fields},"unix":{time.time():.6f},"process":{os.getpid()}'
         if began.by is not None:
             fields = f'{fields},"by":"{began.by}"'
         if began.inline:

@@ -90,7 +90,8 @@ class TraceRecording(AsyncWithOnly):
             raise RuntimeError(
                 "the block of this recording was already entered; call record() for each block"
             )
-        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        binary = getattr(os, "O_BINARY", 0)  # Or Windows would add to each line break.
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | binary, 0o666)
         try:
             hold(file)
             os.ftruncate(file, 0)
@@ -163,7 +164,7 @@ class TraceRecording(AsyncWithOnly):
             count = len(self._collected)
             data = "".join(self._collected[:count]).encode("ascii")
             del self._collected[:count]
-            self._size -= len(data)
+            self._size = sum(map(len, self._collected))  # Anew: threads may have counted at once.
             try:
                 while data and self._file >= 0:
                     data = data[os.write(self._file, data) :]

@@ -169,7 +169,13 @@ def _steps(span: tuple[int, int], waits: list[TracedWait], has_limiters: bool) -
     now, end = span
     reason = "limiter" if has_limiters else "model"
     asked = sorted(
-        (wait for wait in waits if wait.reason == reason and wait.ended is not None),
+        (
+            wait
+            for wait in waits
+            if wait.reason == reason
+            and wait.ended is not None
+            and (wait.granted or not has_limiters)  # Otherwise it was cut off, or is a pause.
+        ),
         key=lambda wait: wait.started,
     )
     calls = sorted(

@@ -144,8 +144,9 @@ class TracedRun:
                 if open_waits:
                     now = "cleanup" if cleanups else open_waits[next(reversed(open_waits))]
                 if times and times[-1] == at:
-                    parts[-1] = now
-                else:
+                    times.pop()
+                    parts.pop()
+                if now != (parts[-1] if parts else "own"):
                     times.append(at)
                     parts.append(now)
             self._changes = times, parts

@@ -16,6 +16,7 @@ import harness
 from harness.limits import Limiter
 from harness.models import Message, ModelRequest, ScriptedModel
 from harness.observe import Analysis, analyse, record, speedup
+from harness.observe._read import hold
 from harness.observe._runs import load
 from harness.observe._walk import ledger_of, ledgers, walk_back
 from harness.policies import Attempt, Hedge, Retry
@@ -167,6 +168,38 @@ async def test_every_wait_is_in_the_part_it_belongs_to(
     assert analysis.parts["queue"] == analysis.parts["hedge"] == 0
 
 
+async def test_who_waits_for_a_place_is_held_up_by_who_has_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    limiter = Limiter(concurrent=1)
+
+    async def work(seconds: int) -> None:
+        await trio.sleep(1 / seconds)  # So that the longer one comes first.
+        async with limiter.reserve():
+            await trio.sleep(seconds)
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, [10, 2], name="batch")
+    analysis = analyse(tmp_path / "t")
+    steps = [(step.path, step.ended) for step in analysis.steps if step.ended > step.started]
+    assert steps == [("batch/0", pytest.approx(10.1)), ("batch/1", pytest.approx(12.1))]
+    assert analysis.parts["limiter"] == 0
+    second = next(run for run in analysis.runs.values() if run.path == "batch/1")
+    assert second.parts["limiter"] == pytest.approx(9.6)
+
+
+async def test_whatever_is_done_during_cleanup_is_cleanup(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    model = ScriptedModel(["yes"], delay=3)
+    async with record(tmp_path / "t"):
+        async with harness.open_run("root"):
+            with harness.cleanup():
+                await model.complete(ModelRequest([Message("user", "bye")]))
+    parts = analyse(tmp_path / "t").parts
+    assert (parts["cleanup"], parts["model"]) == (pytest.approx(3), 0)
+
+
 async def test_the_time_until_a_late_attempt_is_hedged_is_a_part_of_its_own(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -204,6 +237,22 @@ def test_an_open_wait_is_pending_while_somebody_records_and_lost_afterwards(
     after = analyse(tmp_path / "t")
     assert [(wait.reason, wait.state) for wait in after.open_waits] == [("cleanup", "lost")]
     assert {run.status for run in after.runs.values()} == {"lost"}
+
+
+def test_a_wait_for_what_an_ended_run_had_is_lost(tmp_path: Path) -> None:
+    lines = [
+        {"type": "run_started", "time": 0, "run_id": "p", "path": "p"},
+        {"type": "run_started", "time": 1, "run_id": "a", "path": "p/a", "parent": "p"},
+        {"type": "wait", "time": 2, "run_id": "p", "wait": 1, "reason": "limiter", "on": "x"},
+        {"type": "run_ended", "time": 3, "run_id": "a", "status": "cancelled"},
+    ]
+    lines[2]["held_by"] = ["a"]
+    path = write(tmp_path / "t", lines)
+    with path.open("rb") as file:
+        hold(file.fileno())
+        assert [wait.state for wait in analyse(path).open_waits] == ["lost"]
+        write(path, lines[:3])
+        assert [wait.state for wait in analyse(path).open_waits] == ["pending"]
 
 
 def test_a_circle_of_waits_is_named_as_a_deadlock(tmp_path: Path) -> None:
@@ -258,6 +307,11 @@ async def test_a_full_fan_out_binds_and_so_does_a_straggler(
     assert found.cost_seconds == pytest.approx(10)
     assert found.hedge_after_seconds == pytest.approx(3)
     assert found.hedge_saves_seconds == pytest.approx(7)
+    async with record(tmp_path / "two"):
+        await harness.fan_out(trio.sleep, [1.0] * 18 + [11.0] * 2, limit=4, name="batch")
+    (found,) = analyse(tmp_path / "two").stragglers
+    assert found.cost_seconds == pytest.approx(10)  # At once, not one after the other.
+    assert len(found.run_ids) == 2
 
 
 async def test_the_sequential_share_gives_the_ceiling(

@@ -19,9 +19,9 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, tool
-from harness.limits import Limiter
+from harness.limits import Limiter, ProviderPool
 from harness.models import Message, ModelRequest, ModelResponse, Price, ScriptedModel, ToolCall
-from harness.observe import _record, read_trace, record
+from harness.observe import _record, analyse, read_trace, record
 from harness.policies import Attempt, BestEffort, Hedge, Retry
 from tests.scale import PATIENCE_SECONDS, scaled
 
@@ -250,12 +250,14 @@ async def test_what_is_collected_is_bounded(
     """However slow the disk: beyond a number of bytes, whoever adds a line writes."""
     monkeypatch.setattr(_record, "SOON_BYTES", 50_000)
     monkeypatch.setattr(_record, "MOST_BYTES", 50_000)
-    monkeypatch.setattr(_record, "SECONDS", 600)  # The thread has other things to do.
+    monkeypatch.setattr(_record, "SECONDS", 600)
     most = 0
     async with record(tmp_path / "t") as recording:
-        for _ in range(500):
-            await opened("x" * 1_500, 0)
-            most = max(most, recording._size)
+        with monkeypatch.context() as patched:
+            patched.setattr(recording._wake, "set", lambda: None)  # The thread is busy elsewhere.
+            for _ in range(500):
+                await opened("x" * 1_500, 0)
+                most = max(most, recording._size)
     assert most < 60_000
     assert sum(1 for _ in read_trace(tmp_path / "t")) == 1_000
 
@@ -348,3 +350,30 @@ def test_the_lines_are_json_of_one_object_each(tmp_path: Path) -> None:
     trio.run(main)
     for line in (tmp_path / "t").read_text().splitlines():
         assert isinstance(json.loads(line), dict)
+
+
+async def test_a_pool_says_who_made_room_too(tmp_path: Path, autojump_clock: MockClock) -> None:
+    pool = ProviderPool([Limiter("a", concurrent=1), Limiter("b", concurrent=1)])
+
+    async def work(item: int) -> None:
+        async with pool.reserve():
+            await trio.sleep(1 + item)
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, [0, 1, 2], name="batch")
+    wakes = lines_of(tmp_path / "t", "wake")
+    assert [line["time"] for line in wakes] == [0, 0, pytest.approx(1)]
+    assert [line["places"] for line in wakes] == [1, 1, 1]
+    assert wakes[2]["by"] in {line["run_id"] for line in wakes[:2]}
+
+
+async def test_runs_below_one_that_was_there_before_are_recorded(tmp_path: Path) -> None:
+    async with harness.open_run("before") as before:
+        async with record(tmp_path / "t"):
+            await opened("inside", 0)
+            await opened("again", 0)
+    first, second = lines_of(tmp_path / "t", "run_started")
+    assert (first["path"], first["parent"]) == ("before/inside", before.id)
+    assert "unix" in first
+    assert "unix" not in second
+    assert analyse(tmp_path / "t").duration >= 0
