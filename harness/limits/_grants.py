@@ -90,7 +90,7 @@ class Grants:
         self.has_places = places is not None
         """Whether it was made with a bound on how many are held at once."""
         self._listeners: list[Callable[[], None]] = []
-        self._told: tuple[object, ...] = ()
+        self._known_to: tuple[object, ...] = ()
         """The observers that know of it."""
         self.exclusive: Callable[[], AbstractContextManager[bool]] | None = None
         """Makes a block in which no other process changes anything, where some might."""
@@ -269,8 +269,8 @@ class Grants:
 
     def tell(self, run: Run) -> None:
         """Tell the observers of a run that it uses this limiter, unless they know."""
-        if self._told is not run._observers:
-            self._told = run._observers
+        if self._known_to is not run._observers:
+            self._known_to = run._observers
             run._notice(LimiterUsed(self.name, self.statistics))
 
     def holder_ids(self) -> tuple[str, ...]:
