@@ -10,7 +10,7 @@ import logfire
 import phoenix.otel as phoenix
 import pytest
 import trio
-from opentelemetry import trace
+from opentelemetry import propagate, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -294,6 +294,15 @@ async def test_refuses_what_is_no_url(url: str) -> None:
             pass
 
 
+@pytest.fixture
+def _own_propagator() -> Iterator[None]:
+    """Take back the global propagator, which Logfire replaces even where it is to be local."""
+    before = propagate.get_global_textmap()
+    yield
+    propagate.set_global_textmap(before)
+
+
+@pytest.mark.usefixtures("_own_propagator")
 async def test_logfire_takes_the_spans(autojump_clock: MockClock) -> None:
     exporter = InMemorySpanExporter()
     own = logfire.configure(
