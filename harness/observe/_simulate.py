@@ -134,6 +134,9 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
       items: The steps of each item, in order.
       limit: How many are in flight at most.
       limiters: The limiters that grants name; fresh ones. One that isn't here grants everything.
+
+    Raises:
+      ValueError: if a grant would never be made.
     """
     lines = {name: _Line(limiter) for name, limiter in limiters.items()}
     events: list[tuple[float, int, _Item | _Line]] = []
@@ -153,19 +156,20 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
     def go_on(item: _Item) -> bool:
         """Take the next steps of an item; return whether that was the last."""
         for step in item.left:
-            if isinstance(step, float):
-                if step > 0:
-                    heappush(events, (now + step, next(numbers), item))
-                    return False
-            elif isinstance(step, Grant):
+            if isinstance(step, Grant):
                 line = lines.get(step.limiter)
                 if line is not None and not line.ask(item, step, now):
                     if len(line.waiting) == 1:
                         look(line)
                     return False
-            elif (line := lines.get(step.limiter)) in item.held:
-                line.take_back(item.held.pop(line), step.used, now)
-                look(line)
+            elif isinstance(step, Release):
+                line = lines.get(step.limiter)
+                if line is not None and line in item.held:
+                    line.take_back(item.held.pop(line), step.used, now)
+                    look(line)
+            elif step > 0:
+                heappush(events, (now + step, next(numbers), item))
+                return False
         took.append(now - item.started)
         for line, reservation in item.held.items():
             line.take_back(reservation, Tokens(), now)
@@ -183,6 +187,11 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
             in_flight += 1
             in_flight -= go_on(_Item(steps, now))
         if not events:
+            if in_flight:
+                raise ValueError(
+                    "a limiter would never grant what a request needs, which is more than it "
+                    "allows in a period; plan with a larger limit"
+                )
             return Simulated(now, took)
         now, _, due = heappop(events)
         if isinstance(due, _Line):

@@ -66,7 +66,7 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 def test_the_parts_add_up_exactly_whatever_the_trace_is_like(tmp_path: Path) -> None:
     """Of the whole and of every run, in whole nanoseconds; and the path has no gap."""
-    for seed in range(scaled(150, full=3_000)):
+    for seed in range(scaled(60, full=3_000)):
         lines = random_trace(random.Random(seed))
         analysis = analyse(write(tmp_path / "trace.jsonl", lines))
         times = [round(line["time"] * 1e9) for line in lines]
@@ -83,7 +83,7 @@ def test_the_parts_add_up_exactly_whatever_the_trace_is_like(tmp_path: Path) -> 
 
 def test_the_critical_path_is_that_of_brute_force(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
-    for seed in range(scaled(40, full=1_000)):
+    for seed in range(scaled(12, full=1_000)):
         program = random_program(random.Random(seed), depth=3)
         recorded(program, str(path))
         found: list[tuple[str, float]] = []
@@ -95,7 +95,7 @@ def test_the_critical_path_is_that_of_brute_force(tmp_path: Path) -> None:
 
 
 def test_a_ledger_made_of_others_is_the_same_as_one_made_piece_by_piece(tmp_path: Path) -> None:
-    for seed in range(scaled(10, full=1_000)):
+    for seed in range(scaled(5, full=1_000)):
         recorded(random_program(random.Random(seed), depth=3), str(tmp_path / "t"))
         runs = load(tmp_path / "t").runs.values()
         assert ledgers(runs) == {run: ledger_of(walk_back(run)) for run in runs}, seed

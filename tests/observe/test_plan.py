@@ -58,6 +58,7 @@ def run_really(
     return trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rpm", "tpm"), [(None, None), (120, None), (None, 30_000), (300, 60_000)])
 def test_a_plan_with_nothing_changed_is_what_was_recorded(
     tmp_path: Path, rpm: float | None, tpm: float | None
@@ -73,11 +74,9 @@ def test_a_plan_with_nothing_changed_is_what_was_recorded(
 @pytest.mark.parametrize(
     ("items", "limit", "rpm", "tpm"),
     [
-        (1_000, 10, None, None),
         (1_000, 50, None, None),
-        (1_000, 100, 400, None),
-        (1_000, 100, None, 50_000),
-        (2_000, 400, 1_000, 150_000),
+        (800, 100, 400, None),
+        (1_000, 400, 1_000, 150_000),
     ],
 )
 def test_a_plan_is_within_five_percent_of_the_real_run_of_it(
@@ -92,6 +91,7 @@ def test_a_plan_is_within_five_percent_of_the_real_run_of_it(
     assert found.seconds == pytest.approx(really, rel=0.05)
 
 
+@pytest.mark.slow
 def test_limits_can_be_planned_where_there_were_none(tmp_path: Path) -> None:
     run_really(tmp_path / "t", items=400, limit=20, rpm=None, tpm=None)
     found = plan(tmp_path / "t", items=1_000, limit=100, rpm=300)
@@ -99,17 +99,18 @@ def test_limits_can_be_planned_where_there_were_none(tmp_path: Path) -> None:
     assert found.seconds == pytest.approx(really, rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_cost_grows_with_the_items_and_the_best_limit_is_just_enough(tmp_path: Path) -> None:
-    run_really(tmp_path / "t", items=300, limit=20, rpm=6_000, tpm=None)
-    base = plan(tmp_path / "t", items=300, limit=20)
-    more = plan(tmp_path / "t", items=3_000, limit=20, rpm=120)
+    run_really(tmp_path / "t", items=400, limit=20, rpm=6_000, tpm=None)
+    base = plan(tmp_path / "t", items=400, limit=20)
+    more = plan(tmp_path / "t", items=1_000, limit=20, rpm=120)
     assert base.cost is not None
-    assert more.cost == pytest.approx(10 * base.cost)
+    assert more.cost == pytest.approx(2.5 * base.cost)
     assert more.p99 > 0
     # 2 requests a second of about 2 s each keep some 4 busy; a few more, as durations vary.
     assert 4 <= more.best_limit <= 12
     seconds = {
-        limit: plan(tmp_path / "t", items=3_000, limit=limit, rpm=120).seconds
+        limit: plan(tmp_path / "t", items=1_000, limit=limit, rpm=120).seconds
         for limit in (2, more.best_limit, 400)
     }
     assert seconds[2] > 1.3 * seconds[more.best_limit]

@@ -67,7 +67,7 @@ def random_items(draw: random.Random, count: int, names: list[str]) -> list[Step
 
 @pytest.mark.slow
 def test_it_takes_as_long_as_the_real_engine_with_the_real_limiters() -> None:
-    for seed in range(scaled(40, full=1_000)):
+    for seed in range(scaled(20, full=1_000)):
         draw = random.Random(seed)
 
         def limiters(seed: int = seed) -> dict[str, Limiter]:
@@ -91,6 +91,7 @@ def test_it_takes_as_long_as_the_real_engine_with_the_real_limiters() -> None:
         assert sum(found.item_seconds) == pytest.approx(sum(took), rel=0.03, abs=0.2), seed
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_items_take_a_few_seconds() -> None:
     """A million has to be done in under a minute."""
     count = scaled(20_000, full=1_000_000)
