@@ -148,6 +148,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("models", "harness.runs._waits"): "as in a fan-out",
     ("shared", "harness.runs._waits"): "as in a fan-out",
     ("models", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("observe", "harness.runs._frames"): "a stack is shown without trio's frames, as runs show one",
     ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
