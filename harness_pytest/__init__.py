@@ -109,10 +109,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             f"--schedule={schedule} is not a replay string: one begins with h1:, i1:, o1:, ri1: or "
             "ro1:, and is printed by every failure"
         )
-    if schedules is not None or schedule is not None:
+    debugger = bool(session.config.getoption("usepdb"))
+    if schedules is not None or schedule is not None or debugger:
         from harness.testing._asked import ask
 
-        ask(schedules=schedules, schedule=schedule)
+        ask(schedules=schedules, schedule=schedule, debugger=debugger)
 
 
 def _count(text: str) -> int:
@@ -165,6 +166,39 @@ def _note_what_was_told(item: pytest.Item) -> None:
     asking = sys.modules.get("harness.testing._asked")
     if asking is not None:
         item.user_properties += asking.told()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, Any, None]:
+    """Show a failing schedule as a failure of the test, not of what has run it."""
+    made = yield
+    report: pytest.TestReport = made.get_result()
+    # If nobody has loaded the errors, it is none of ours.
+    if call.excinfo is not None and report.failed and "harness.errors" in sys.modules:
+        from harness_pytest._failures import schedule_error, shown
+
+        if (error := schedule_error(call.excinfo.value)) is not None:
+            report.longrepr = shown(item, error)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_exception_interact(node: Any, call: pytest.CallInfo[Any]) -> Generator[None, Any, None]:
+    """Have ``--pdb`` open where a task was left for the wrong other one."""
+    if not node.config.getoption("usepdb") or "harness.testing._asked" not in sys.modules:
+        yield
+        return
+    from harness_pytest._failures import at_the_switch
+
+    with at_the_switch(call):
+        yield
+
+
+def pytest_enter_pdb(config: pytest.Config) -> None:
+    """Say where ``--pdb`` has opened."""
+    if (failures := sys.modules.get("harness_pytest._failures")) is not None:
+        failures.debugger_opens(config)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -247,6 +247,12 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "testing.verification",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
+    ("testing.exploration", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
+    ("testing.isolation", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
     ("testing.exploration", "harness.testing.schedules._blocked"): (
         "a story calls a task what a deadlock calls it"
     ),

@@ -440,6 +440,7 @@ def _explore(
                     schedules=asked.schedules,
                     seed=asked.seed,
                     decorator=asked.decorator,
+                    put_back=state.put_back,
                 ) from found.error
             if asked.decorator == _CANCELLATIONS:
                 tell(CANCELLED, str(found.schedules_run))
