@@ -96,7 +96,9 @@ def replay_command(item: pytest.Item, error: ScheduleError) -> str:
     by_option = str(error.schedule).startswith("h") and not asks_itself
     if by_option and (options.explore or options.explore_schedules):
         given.append("--explore")
-    node = config.cwd_relative_nodeid(item.nodeid)
+    # Newer versions of pytest have a type of their own for it.
+    node_id: Any = item.nodeid
+    node = str(config.cwd_relative_nodeid(node_id))
     # A replay string has nothing in it that a shell would take for something else.
     return f"{shlex.join(['pytest', node, *given])} --schedule={error.schedule}"
 

@@ -72,6 +72,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "provider": 3,
         "strategies": 3,
         "verification": 3,
+        "ghostwriting": 4,
         "pytest_plugin": 4,
     },
 }
@@ -247,6 +248,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "testing.verification",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
+    ("testing.ghostwriting", "harness.testing.schedules._kinds"): (
+        "what kind of program a function belongs to is told as when it is run"
+    ),
     ("testing.exploration", "harness.testing.schedules._at_the_switch"): (
         "a failure is held for a debugger, which only the pytest plugin opens"
     ),
