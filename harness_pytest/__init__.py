@@ -104,10 +104,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Pass on what was asked for about schedules."""
     schedules = session.config.getoption("schedules")
     schedule = session.config.getoption("schedule")
-    if schedule is not None and not re.match(r"h\d+:|r?[io]\d+:", schedule):
+    if schedule is not None and not re.match(r"[hl]\d+:|r?[io]\d+:", schedule):
         raise pytest.UsageError(
-            f"--schedule={schedule} is not a replay string: one begins with h1:, i1:, o1:, ri1: or "
-            "ro1:, and is printed by every failure"
+            f"--schedule={schedule} is not a replay string: one begins with h1:, i1:, o1:, ri1:, "
+            "ro1: or l1:, and is printed by every failure"
         )
     debugger = bool(session.config.getoption("usepdb"))
     if schedules is not None or schedule is not None or debugger:

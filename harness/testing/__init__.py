@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         exploring_with,
     )
     from harness.testing.isolation import Isolation, assert_isolated
+    from harness.testing.linearizability import assert_linearizable
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
@@ -69,6 +70,7 @@ __all__ = [
     "arriving",
     "assert_consistent",
     "assert_isolated",
+    "assert_linearizable",
     "assert_stable_under_load",
     "explore_arrivals",
     "explore_cancellations",

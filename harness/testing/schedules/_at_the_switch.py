@@ -99,7 +99,7 @@ class StopAtSwitch:
 def stopped_at_switch(
     run: Callable[[StopAtSwitch], object],
     schedule: Schedule,
-    step: int | None,
+    step: int | None = None,
     *,
     counts: Callable[[Strand], bool] = lambda strand: True,
 ) -> Iterator[Stopped | None]:

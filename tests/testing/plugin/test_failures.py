@@ -15,7 +15,7 @@ import threading
 import pytest
 import trio
 
-from harness.testing import assert_isolated, explore_schedules
+from harness.testing import assert_isolated, assert_linearizable, explore_schedules
 
 
 class Account:
@@ -68,6 +68,20 @@ async def test_isolated():
     await assert_isolated(Agent().answer, ["a", "b"])
 
 
+class Counter:
+    count = 0
+
+    async def increase(self):
+        count = self.count
+        await trio.sleep(0)
+        self.count = count + 1
+        return self.count
+
+
+def test_linearizable():
+    assert_linearizable(Counter, [Counter.increase])
+
+
 async def test_as_it_is():
     order = []
 
@@ -111,6 +125,14 @@ INI = "trio_mode = true\n"
             id="isolation",
         ),
         pytest.param(
+            "test_linearizable",
+            (),
+            r">       assert_linearizable\(Counter, \[Counter.increase\]\)\n"
+            "E       harness.errors.ScheduleError: Counter is not linearizable",
+            "increase() gives 1; then increase() gives 2",
+            id="linearizability",
+        ),
+        pytest.param(
             "test_as_it_is",
             ("--explore",),
             r">       assert order\[0\] == 1\nE       assert 2 == 1",
@@ -139,7 +161,7 @@ def test_a_failure_shows_the_test_and_its_error_first_and_a_command_that_works(
     again = run_as_given(*ran.printed, "-rA")
     assert re.search(first, again.text), again.text
     assert len(again.outcomes) == 1
-    if name != "test_isolated":
+    if name not in ("test_isolated", "test_linearizable"):
         assert "fails under the schedule that was given" in again.text
 
 
@@ -150,6 +172,7 @@ def test_a_failure_shows_the_test_and_its_error_first_and_a_command_that_works(
         pytest.param("test_trio", "'rent' was left here, for 'food'", "left, 100", id="trio"),
         pytest.param("test_threads", "with one, other:", "", id="threads"),
         pytest.param("test_isolated", "'run 1' was left here, for 'run 2'", "", id="isolation"),
+        pytest.param("test_linearizable", "await trio.sleep(0)", "", id="linearizability"),
     ],
 )
 def test_a_debugger_opens_where_a_task_was_left_for_the_wrong_other(
