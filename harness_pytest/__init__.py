@@ -180,7 +180,7 @@ def pytest_runtest_makereport(
         from harness_pytest._failures import schedule_error, shown
 
         if (error := schedule_error(call.excinfo.value)) is not None:
-            report.longrepr = shown(item, error)
+            report.longrepr = shown(item, error, call.excinfo.value)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -21,18 +21,25 @@ from harness.testing.schedules._as_traceback import as_traceback, users_frames
 
 def schedule_error(error: BaseException | None) -> ScheduleError | None:
     """Return the failing schedule that an error is, or that a group of errors comes down to."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error if isinstance(error, ScheduleError) and error.schedule is not None else None
+    found = None if error is None else _opened(error)[-1]
+    return found if isinstance(found, ScheduleError) and found.schedule is not None else None
 
 
-def shown(item: pytest.Item, error: ScheduleError) -> Any:
-    """Return what a report shows of a failure: the user's lines only, and how to see it again."""
-    text = with_command(item, error)
+def shown(item: pytest.Item, error: ScheduleError, group: BaseException) -> Any:
+    """Return what a report shows of a failure: the user's lines only, and how to see it again.
+
+    Args:
+      item: The test.
+      error: The failing schedule.
+      group: The error itself, or the group that comes down to it.
+    """
+    # Hypothesis, for one, notes the example; with pytest-trio, at a group.
+    notes = [note for one in _opened(group) for note in getattr(one, "__notes__", ())]
+    text = "\n".join([*dict.fromkeys(notes), with_command(item, error)])
     cause = error.__cause__
     # A search that the test itself calls says more than what one of its runs has raised.
     is_decorated = cause is not None and str(error.schedule).startswith("h")
-    raised = _only_one(cause) if cause is not None and is_decorated else ScheduleError(text)
+    raised = _opened(cause)[-1] if cause is not None and is_decorated else ScheduleError(text)
     frames = users_frames(cause if cause is not None and is_decorated else error)
     traceback, own_context = as_traceback(frames), (raised.__cause__, raised.__suppress_context__)
     raised_at = raised.__traceback__
@@ -53,10 +60,13 @@ def shown(item: pytest.Item, error: ScheduleError) -> Any:
     return representation
 
 
-def _only_one(error: BaseException) -> BaseException:
+def _opened(error: BaseException) -> list[BaseException]:
+    """Return an error and, while it is a group of only one, what is in it."""
+    opened = [error]
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return error
+        opened.append(error)
+    return opened
 
 
 # The command -------------------------------------------------------------------------------------
@@ -88,9 +98,7 @@ def replay_command(item: pytest.Item, error: ScheduleError) -> str:
         given += ["-o", str(value)]
     if mode := getattr(options, "asyncio_mode", None):
         given.append(f"--asyncio-mode={mode}")
-    if config.pluginmanager.hasplugin("randomly") and isinstance(
-        seed := getattr(options, "randomly_seed", None), int
-    ):
+    if isinstance(seed := getattr(options, "randomly_seed", None), int):
         given.append(f"--randomly-seed={seed}")
     asks_itself = hasattr(getattr(item, "obj", None), "explores_schedules")
     by_option = str(error.schedule).startswith("h") and not asks_itself
