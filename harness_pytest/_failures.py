@@ -100,15 +100,22 @@ def replay_command(item: pytest.Item, error: ScheduleError) -> str:
         given.append(f"--asyncio-mode={mode}")
     if isinstance(seed := getattr(options, "randomly_seed", None), int):
         given.append(f"--randomly-seed={seed}")
-    asks_itself = hasattr(getattr(item, "obj", None), "explores_schedules")
-    by_option = str(error.schedule).startswith("h") and not asks_itself
-    if by_option and (options.explore or options.explore_schedules):
+    if explored_by_option(item, error):
         given.append("--explore")
     # Newer versions of pytest have a type of their own for it.
     node_id: Any = item.nodeid
     node = str(config.cwd_relative_nodeid(node_id))
     # A replay string has nothing in it that a shell would take for something else.
     return f"{shlex.join(['pytest', node, *given])} --schedule={error.schedule}"
+
+
+def explored_by_option(item: pytest.Item, error: ScheduleError) -> bool:
+    """Tell whether a test was explored because the command line asked for it."""
+    options = item.config.option
+    # The others are searches that the test calls, or is decorated with.
+    asks_itself = hasattr(getattr(item, "obj", None), "explores_schedules")
+    by_option = options.explore or options.explore_schedules or options.replay_schedules
+    return bool(by_option) and str(error.schedule).startswith("h") and not asks_itself
 
 
 # The debugger ------------------------------------------------------------------------------------

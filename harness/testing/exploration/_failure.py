@@ -116,7 +116,11 @@ def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
     """Return the lines about what a run failed with."""
     words = errors_in_words(error, at_most=ERROR_WORDS_AT_MOST)
     lines = [f"  {line}" for line in words.splitlines()]
-    of_runs = [fault.in_words() for fault in run.schedule.faults if not fault.cancels_task]
+    of_runs = [
+        f"{run.labels[fault]!r} fails" if fault in run.labels else fault.in_words()
+        for fault in run.schedule.faults
+        if not fault.cancels_task
+    ]
     of_tasks = () if isinstance(error, CancellationError) else run.cancels  # It says so itself.
     if of_runs or of_tasks:
         lines += ["what was made to go wrong:"]
