@@ -90,6 +90,7 @@ async def _call(keeper: _Keeper, number: int) -> Any:
     try:
         status, size = _ANSWER.unpack(await _read(keeper.answers, _ANSWER.size))
     except trio.Cancelled:
+        assert pid > 0  # To kill the group 0 would be to kill this program, and who started it.
         with suppress(ProcessLookupError):  # It has just ended.
             os.killpg(pid, signal.SIGKILL)
         _, size = _ANSWER.unpack(await _read(keeper.answers, _ANSWER.size, shielded=True))
