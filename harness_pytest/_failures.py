@@ -35,7 +35,8 @@ def shown(item: pytest.Item, error: ScheduleError, group: BaseException) -> Any:
     """
     # Hypothesis, for one, notes the example; with pytest-trio, at a group.
     notes = [note for one in _opened(group) for note in getattr(one, "__notes__", ())]
-    text = "\n".join([*dict.fromkeys(notes), with_command(item, error)])
+    others = [note for note in dict.fromkeys(notes) if not note.startswith("in run ")]
+    text = "\n".join([with_command(item, error), *others])
     cause = error.__cause__
     # A search that the test itself calls says more than what one of its runs has raised.
     is_decorated = cause is not None and str(error.schedule).startswith("h")

@@ -413,6 +413,7 @@ def test_cancels_are_counted_reported_and_replayed(
     assert ran.outcomes == {"test_right": "PASSED", "test_wrong": "FAILED"}, ran.text
     assert "1 test passed with tasks cancelled at their checkpoints: 2 cancels" in ran.text
     assert "a trio.Lock is still held: the test took it in test_wrong" in ran.text
+    assert ">       await lock.acquire()\nE       harness.errors.CancellationError: " in ran.text
     again = run_as_given(*ran.printed)
     assert "under the schedule that was given" in again.text
 
