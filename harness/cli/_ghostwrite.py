@@ -20,6 +20,7 @@ class GhostwriteOptions:
 
     TARGET is MODULE:FUNCTION or PATH.py:FUNCTION, where a FUNCTION may be CLASS.METHOD. Its module
     is imported. Whether it is a program of trio, of asyncio or of threads is told from its code.
+    For a CLASS it is a test of whether its objects do the right thing for several callers at once.
 
     The test is a plain function for pytest, which runs at once. Its inputs are guessed from the
     annotations; what can't be guessed is a TODO in it.
@@ -28,6 +29,7 @@ class GhostwriteOptions:
     Examples:
       harness ghostwrite desk:answer
       harness ghostwrite desk:Desk.answer --output test_desk.py
+      harness ghostwrite desk:Cache
 
     Exit status: 0 written, 2 wrong usage.
     """

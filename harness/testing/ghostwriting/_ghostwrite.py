@@ -36,17 +36,24 @@ _STARTS_TASKS = {
 def ghostwrite(value: Any, module: ModuleType, name: str) -> str:
     """Return the text of a test that proves or refutes that calls of a function share something.
 
+    For a class it is a test of whether its objects do the right thing for several callers.
+
     Args:
-      value: What is tested: an async or a plain function, or a method taken from its class.
+      value: What is tested: an async or a plain function, a method taken from its class, or a
+        class.
       module: The module that it is found in. The test imports it by its name.
       name: Its name there, such as ``answer`` or ``Agent.answer``.
 
     Raises:
-      TypeError: if it is no function.
+      TypeError: if it is neither, or a class without methods.
     """
-    if not callable(value) or inspect.isclass(value):
-        what = "a class" if inspect.isclass(value) else f"of type {type(value).__name__}"
-        raise TypeError(f"{name} is {what}; name a function, or a method as Class.method")
+    if not callable(value):
+        raise TypeError(
+            f"{name} is of type {type(value).__name__}; name a function, a class, or a method as "
+            "Class.method"
+        )
+    if inspect.isclass(value) and not _methods(value):
+        raise TypeError(f"{name} has no methods of its own that could be called at once")
     owner = _owner(value, module, name)
     parameters = parameters_of(value, skip_first=owner is not None)
     test = _Test(value, module, name, kind_of(value, module), owner, parameters)
@@ -73,6 +80,18 @@ def _owner(value: Any, module: ModuleType, name: str) -> type[Any] | None:
         inspect.getattr_static(found, name.rpartition(".")[2], None), staticmethod | classmethod
     )
     return found if inspect.isclass(found) and not static else None
+
+
+def _methods(cls: type[Any]) -> list[Any]:
+    """Return the public methods of a class whose calls need no names."""
+    return [
+        method
+        for name, method in vars(cls).items()
+        if not name.startswith("_")
+        and inspect.isfunction(method)
+        and not inspect.isasyncgenfunction(method)
+        and all(one.kind is not one.KEYWORD_ONLY for one in parameters_of(method))
+    ]
 
 
 def _starts_tasks(value: Any) -> bool:
@@ -102,13 +121,42 @@ class _Test:
 
     def text(self) -> str:
         """Write it."""
-        body = self._in_every_order() if self._is_program else self._kept_apart()
+        if inspect.isclass(self.value):
+            body = self._linearizable(self.value)
+        else:
+            body = self._in_every_order() if self._is_program else self._kept_apart()
         return "\n".join([*self._docstring(), "", *self._imports(), *body, ""])
 
     @property
     def _is_program(self) -> bool:
         """Whether it starts tasks itself, so that one call is enough."""
-        return self.owner is None and not self.parameters and _starts_tasks(self.value)
+        starts = not inspect.isclass(self.value) and _starts_tasks(self.value)
+        return self.owner is None and not self.parameters and starts
+
+    # An object that several use at once -----------------------------------------------------------
+
+    def _linearizable(self, cls: type[Any]) -> list[str]:
+        self._import("harness.testing", "assert_linearizable")
+        operations: list[str] = []
+        name = self._named(self.name)
+        for method in _methods(cls):
+            needed = parameters_of(method, skip_first=True)
+            guesses = self._noted(guesses_for(method, needed))
+            for one, guess in zip(needed, guesses, strict=True):
+                if guess.type_source:
+                    todo = f"{one.name} of {method.__name__}() takes {guess.type_source}"
+                    self._todos[todo] = None
+            rows = zip(*(one.values or ("None",) * COUNT for one in guesses), strict=True)
+            # With two values for each, calls can agree in one, and differ in another.
+            shown = [f"({name}.{method.__name__}, {', '.join(row)})" for row in rows][:2]
+            operations += shown or [f"{name}.{method.__name__}"]
+        made = self._made(cls)
+        make = name if made.endswith("()") else f"lambda: {made}"
+        todos = [line for todo in self._todos for line in comment(f"TODO: {todo}")]
+        listed = [line[4:] for line in fitted(f"    operations = [{', '.join(operations)}]")]
+        test = f"def test_{snake_case(self.name)}_does_right_by_several_callers() -> None:"
+        lines = [*todos, *listed, f"assert_linearizable({make}, operations)"]
+        return ["", "", test, *(f"    {line}" for line in lines)]
 
     # A program that starts its own tasks ----------------------------------------------------------
 
@@ -163,15 +211,22 @@ class _Test:
         """Return lines that make the object of a method, if it needs one, and what is called."""
         if self.owner is None:
             return [], self._named(self.name)
-        needed = parameters_of(self.owner)
+        return (
+            fitted(f"subject = {self._made(self.owner)}"),
+            f"subject.{self.name.rpartition('.')[2]}",
+        )
+
+    def _made(self, cls: type[Any]) -> str:
+        """Return how an object of a class is made."""
+        needed = parameters_of(cls)
         given: list[str] = []
-        for one, guess in zip(needed, self._noted(guesses_for(self.owner, needed)), strict=True):
+        for one, guess in zip(needed, self._noted(guesses_for(cls, needed)), strict=True):
             if guess.type_source:
-                self._todos[f"{one.name} of {self.owner.__name__} takes {guess.type_source}"] = None
+                self._todos[f"{one.name} of {cls.__name__} takes {guess.type_source}"] = None
             value = guess.values[0] if guess.values else "None"
             given.append(f"{one.name}={value}" if one.kind is one.KEYWORD_ONLY else value)
-        made = f"subject = {self._named(self.name.rpartition('.')[0])}({', '.join(given)})"
-        return fitted(made), f"subject.{self.name.rpartition('.')[2]}"
+        name = self.name if cls is self.value else self.name.rpartition(".")[0]
+        return f"{self._named(name)}({', '.join(given)})"
 
     @property
     def _takes_one(self) -> bool:
@@ -274,7 +329,9 @@ class _Test:
     def _docstring(self) -> list[str]:
         place = f"{self.module.__name__}:{self.name}"
         question = f"Does {place} do the same in every order of its tasks?"
-        if not self._is_program:
+        if inspect.isclass(self.value):
+            question = f"Does {place} do the right thing for several callers at once?"
+        elif not self._is_program:
             question = f"Do calls of {place} know nothing of each other?"
         findings = [f"{one.rule} in line {one.line}: {one.message}" for one in self._findings()]
         written = f"Written by `harness ghostwrite {place}`."
@@ -286,7 +343,7 @@ class _Test:
         file = getattr(self.module, "__file__", None)
         if not file or not file.endswith(".py"):
             return []
-        about = self.name if self.owner is None else self.owner.__qualname__
+        about = self.name if self.owner is None else self.name.rpartition(".")[0]
         return [
             one
             for one in audit_paths([file])

@@ -335,4 +335,58 @@ async def handle(request: Request, tries: int) -> tuple[str, int]:
         "return current[0].text, current[0].size",
         "return request.text, request.size",
     ),
+    "cache_of_trio": Program(
+        "Cache",
+        """\
+import trio
+
+class Cache:
+    def __init__(self, name: str) -> None:
+        self.values = {}
+        self.lock = trio.Lock()
+
+    async def get(self, key: str) -> int | None:
+        return self.values.get(key)
+
+    async def add(self, key: str, value: int) -> bool:
+        return await self._add(key, value)
+
+    async def _add(self, key, value):
+        if key in self.values:
+            return False
+        await trio.sleep(0.1)
+        self.values[key] = value
+        return True
+
+    async def size(self) -> int:
+        return len(self.values)
+""",
+        """        return await self._add(key, value)
+""",
+        """        async with self.lock:
+            return await self._add(key, value)
+""",
+    ),
+    "counter_of_threads": Program(
+        "Counter",
+        """\
+import threading
+
+class Counter:
+    def __init__(self):
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def increase(self):
+        self.count += 1
+        return self.count
+""",
+        """        self.count += 1
+        return self.count
+""",
+        """        with self.lock:
+            self.count += 1
+            return self.count
+""",
+    ),
 }

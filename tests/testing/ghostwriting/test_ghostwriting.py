@@ -103,6 +103,12 @@ def test_a_written_test_fails_on_a_fault_and_passes_on_its_twin(tmp_path: Path) 
         pytest.param(
             "drawn", "st.tuples(st.from_type(Request), st.sampled_from([1, 2, 3]))", id="drawn"
         ),
+        pytest.param(
+            "cache_of_trio",
+            '        (Cache.add, "b", 2),\n        Cache.size,\n    ]\n'
+            '    assert_linearizable(lambda: Cache("a"), operations)\n',
+            id="class",
+        ),
         pytest.param("token_refresh", "# TODO: text has no annotation", id="to do"),
         pytest.param(
             "default_tools", "- mutable-default in line 4: ", id="what the audit has found"
@@ -140,7 +146,9 @@ def test_the_command_writes_a_file_and_replaces_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    Path("ghosts.py").write_text("async def answer(question: str): return question\nN = 1\n")
+    Path("ghosts.py").write_text(
+        "async def answer(question: str): return question\nN = 1\nclass E: pass\n"
+    )
     arguments = ["ghostwrite", "ghosts.py:answer", "--output", "test_ghosts.py"]
     assert main(arguments) == 0
     assert "from ghosts import answer" in Path("test_ghosts.py").read_text()
@@ -149,5 +157,7 @@ def test_the_command_writes_a_file_and_replaces_none(
     assert main([*arguments, "--overwrite"]) == 0
     assert main(["ghostwrite", "ghosts.py:N"]) == 2
     assert "N is of type int; name a function" in capsys.readouterr().err
+    assert main(["ghostwrite", "ghosts.py:E"]) == 2
+    assert "E has no methods of its own" in capsys.readouterr().err
     assert main(["ghostwrite", "ghosts.py:none"]) == 2
     assert "has no 'none'" in capsys.readouterr().err
