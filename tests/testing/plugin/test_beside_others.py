@@ -139,7 +139,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from harness.testing import explore_schedules
 
-@settings(max_examples=20, deadline=None, derandomize=False)
+@settings(max_examples=50, deadline=None, database=None)
 @given(numbers=st.lists(st.integers(0, 9), max_size=3))
 @explore_schedules(schedules=20)
 async def test_wrong(numbers):
