@@ -175,23 +175,37 @@ def _of_its_kind(
     kinds: list[Kind] = [loop, "asyncio" if loop == "trio" else "trio"]
     if all(is_plain(one) or isinstance(one, type) for one in functions):
         kinds.insert(0, "threads")
-    everything = tuple(range(len(operations)))
-    for kind in [fixed] if fixed else kinds:
+    candidates: list[Kind] = [fixed] if fixed is not None else kinds
+    for kind in candidates[:-1]:
         subject = Subject(make, operations, kind)
-        first, second = (InTurn(subject, put_back) for _ in range(2))
-        prefixes = [everything[: count + 1] for count in everything]
-        outcomes = [(first.outcome(order), second.outcome(order)) for order in prefixes]
-        errors = [one.error for pair in outcomes for one in pair if one is not None]
-        if fixed or other_kind(kind, errors) is None:
-            break
-    for order, (one, again) in zip(prefixes, outcomes, strict=True):
+        if other_kind(kind, _errors(subject, same, put_back)) is None:
+            return subject
+    subject = Subject(make, operations, candidates[-1])
+    _errors(subject, same, put_back)
+    return subject
+
+
+def _errors(
+    subject: Subject, same: Comparison, put_back: Callable[[], None]
+) -> list[Exception | None]:
+    """Return what calling each operation in turn raises.
+
+    Raises:
+      ValueError: if that differs from one time to the next.
+    """
+    first, second = InTurn(subject, put_back), InTurn(subject, put_back)
+    errors: list[Exception | None] = []
+    for count in range(len(subject.operations)):
+        order = tuple(range(count + 1))
+        one, again = first.outcome(order), second.outcome(order)
         if (one is None) != (again is None) or (one and again and not same.same(one, again)):
             raise ValueError(
-                f"{operations[order[-1]]} gives {one}, and then {again}, when it is called in the "
-                "same way, by one at a time; only what is deterministic can be checked: fix its "
-                "seeds and ids, or pass equal="
+                f"{subject.operations[count]} gives {one}, and then {again}, when it is called in "
+                "the same way, by one at a time; only what is deterministic can be checked: fix "
+                "its seeds and ids, or pass equal="
             )
-    return subject
+        errors.append(None if one is None else one.error)
+    return errors
 
 
 @attrs.define(eq=False)
