@@ -175,37 +175,29 @@ def _of_its_kind(
     kinds: list[Kind] = [loop, "asyncio" if loop == "trio" else "trio"]
     if all(is_plain(one) or isinstance(one, type) for one in functions):
         kinds.insert(0, "threads")
-    candidates: list[Kind] = [fixed] if fixed is not None else kinds
-    for kind in candidates[:-1]:
+    for kind in [] if fixed is not None else kinds[:-1]:
         subject = Subject(make, operations, kind)
-        if other_kind(kind, _errors(subject, same, put_back)) is None:
-            return subject
-    subject = Subject(make, operations, candidates[-1])
-    _errors(subject, same, put_back)
+        errors = [one.error for one in _in_turn(subject, put_back) if one is not None]
+        if other_kind(kind, errors) is None:
+            break
+    else:
+        subject = Subject(make, operations, fixed or kinds[-1])
+    twice = zip(_in_turn(subject, put_back), _in_turn(subject, put_back), strict=True)
+    for operation, (one, again) in zip(operations, twice, strict=True):
+        if (one is None) != (again is None) or (one and again and not same.same(one, again)):
+            raise ValueError(
+                f"{operation} gives {one}, and then {again}, when it is called in the same way, by "
+                "one at a time; only what is deterministic can be checked: fix its seeds and ids, "
+                "or pass equal="
+            )
     return subject
 
 
-def _errors(
-    subject: Subject, same: Comparison, put_back: Callable[[], None]
-) -> list[Exception | None]:
-    """Return what calling each operation in turn raises.
-
-    Raises:
-      ValueError: if that differs from one time to the next.
-    """
-    first, second = InTurn(subject, put_back), InTurn(subject, put_back)
-    errors: list[Exception | None] = []
-    for count in range(len(subject.operations)):
-        order = tuple(range(count + 1))
-        one, again = first.outcome(order), second.outcome(order)
-        if (one is None) != (again is None) or (one and again and not same.same(one, again)):
-            raise ValueError(
-                f"{subject.operations[count]} gives {one}, and then {again}, when it is called in "
-                "the same way, by one at a time; only what is deterministic can be checked: fix "
-                "its seeds and ids, or pass equal="
-            )
-        errors.append(None if one is None else one.error)
-    return errors
+def _in_turn(subject: Subject, put_back: Callable[[], None]) -> list[Outcome | None]:
+    """Return what each operation gives, called after those before it; None if it never returns."""
+    in_turn = InTurn(subject, put_back)
+    everything = tuple(range(len(subject.operations)))
+    return [in_turn.outcome(everything[: count + 1]) for count in everything]
 
 
 @attrs.define(eq=False)
