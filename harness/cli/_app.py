@@ -29,6 +29,11 @@ for command in (
     completion,
     LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
     LaterCommand(
+        "ghostwrite",
+        "harness.cli._ghostwrite:ghostwrite",
+        "Write the test that proves or refutes a finding of the audit.",
+    ),
+    LaterCommand(
         "journal",
         "harness.cli._journal_command:journal",
         "Look into a journal, or change what the next session does.",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         LeakageThrough,
         assert_isolated,
     )
+    from harness.testing.linearizability import assert_linearizable
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
@@ -80,6 +81,7 @@ __all__ = [
     "arriving",
     "assert_consistent",
     "assert_isolated",
+    "assert_linearizable",
     "assert_stable_under_load",
     "explore_arrivals",
     "explore_cancellations",

@@ -306,11 +306,13 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
 
     @functools.wraps(test)
     async def explored_async(*args: Any, **kwargs: Any) -> None:
-        await in_worker_thread(work(args, kwargs))
+        with _other_examples_passed_over():
+            await in_worker_thread(work(args, kwargs))
 
     @functools.wraps(test)
     def explored_plain(*args: Any, **kwargs: Any) -> None:
-        in_this_thread(work(args, kwargs))
+        with _other_examples_passed_over():
+            in_this_thread(work(args, kwargs))
 
     is_threaded = exploration.backend == "threads" or (exploration.backend is None and not_async)
     explored: Test = explored_plain if is_threaded else explored_async
@@ -328,6 +330,25 @@ def _asked_by_session() -> dict[str, Any]:
     if wishes.schedule is not None and wishes.schedule.startswith("h"):
         changes["schedule"] = Schedule.parse(wishes.schedule)
     return changes
+
+
+class _DivergedError(ScheduleError):
+    """A replay met other code, or other inputs."""
+
+
+@contextmanager
+def _other_examples_passed_over() -> Iterator[None]:
+    """Tell Hypothesis that a schedule isn't for this example, if it runs the test.
+
+    One schedule is replayed for all of a test's examples, and belongs to one of them.
+    """
+    try:
+        yield
+    except _DivergedError:
+        hypothesis = sys.modules.get("hypothesis")
+        if hypothesis is not None and hypothesis.currently_in_test_context():
+            hypothesis.reject()
+        raise
 
 
 class _NotExplorableError(Exception):
@@ -440,6 +461,7 @@ def _explore(
                     schedules=asked.schedules,
                     seed=asked.seed,
                     decorator=asked.decorator,
+                    put_back=state.put_back,
                 ) from found.error
             if asked.decorator == _CANCELLATIONS:
                 tell(CANCELLED, str(found.schedules_run))
@@ -495,4 +517,5 @@ def _replay(
             "recorded with other code (or with inputs that differ), so it doesn't show here what "
             "it showed there; search again, without schedule="
         ]
-    raise ScheduleError("\n".join(lines), str(schedule), 1) from error
+    kind = ScheduleError if diverged is None else _DivergedError
+    raise kind("\n".join(lines), str(schedule), 1) from error
