@@ -27,6 +27,7 @@ from harness.testing.schedules._choosers import (
 )
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Fault, Schedule
+from harness.testing.schedules._strand import Observer
 from harness.testing.schedules._sweep import Sweep
 from harness.testing.schedules._systematic import Deviations, Systematic
 from harness.testing.schedules._targets import Wait
@@ -43,6 +44,9 @@ class Probe:
     faults: tuple[Fault, ...] = ()
     deviations: Deviations | None = None
     """What a systematic probe consists of."""
+
+    observers: tuple[Observer, ...] = ()
+    """What looks on for the search."""
 
 
 @attrs.define(eq=False)
