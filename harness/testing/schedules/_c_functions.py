@@ -9,6 +9,7 @@ import builtins
 import gc
 import sys
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from contextvars import ContextVar
@@ -34,7 +35,12 @@ ATOMS = (
 
 CONTAINERS = (list, dict, set, deque, bytearray)
 _FROZEN = (tuple, frozenset)
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType)
+VIEWS: tuple[type[Any], ...] = (
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    types.MappingProxyType,
+)
 
 _READERS = {
     list: {"index", "count", "copy", "__len__", "__getitem__", "__contains__", "__iter__"},
@@ -55,7 +61,17 @@ _FUNCTIONS = {
     *("any", "all", "hash", "id", "callable", "chr", "ord", "divmod", "pow", "bin", "hex", "oct"),
     *("format", "ascii", "iter", "aiter", "__build_class__"),
 }
-_MODULES = {"math", "_operator", "itertools", "_struct", "binascii", "zlib", "_bisect", "_abc", "_random"}
+_MODULES = {
+    "math",
+    "_operator",
+    "itertools",
+    "_struct",
+    "binascii",
+    "zlib",
+    "_bisect",
+    "_abc",
+    "_random",
+}
 _WRITE_THE_FIRST = {"heappush", "heappop", "heapify", "heapreplace", "heappushpop", "next", "anext"}
 _NAMED = {"getattr": False, "hasattr": False, "setattr": True, "delattr": True}
 """Functions for an attribute by its name, each with whether it writes."""
@@ -63,7 +79,7 @@ _NAMED = {"getattr": False, "hasattr": False, "setattr": True, "delattr": True}
 _OWN_STATE = {
     *("_collections", "collections", "itertools", "functools", "_functools", "_random", "random"),
     *("_asyncio", "asyncio", "_thread", "threading", "datetime", "re", "decimal", "_operator"),
-    *("enum", "types", "_struct", "uuid"),
+    *("enum", "types", "_struct", "uuid", "weakref"),
 }
 """Modules of types whose methods change nothing but the object itself."""
 
@@ -194,6 +210,8 @@ def call(function: Any, arguments: Sequence[Any]) -> Iterator[Touched]:
     """
     own = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
+    if isinstance(function, weakref.ref):
+        return
     if isinstance(function, type):
         if function.__module__ not in ("builtins", *_OWN_STATE, *_MODULES):
             raise UnseenError(f"{function.__module__}.{function.__qualname__}")

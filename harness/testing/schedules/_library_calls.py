@@ -105,7 +105,9 @@ def library_call(frame: FrameType, *, is_resumed: bool) -> Iterator[Touched]:
     if isinstance(own, _OWNED):
         for one in _one_with(own):
             yield Touched(one, WHOLE, name not in _READS and not name.endswith("__init__"))
-    elif name not in _NOTHING and not name.endswith(("__repr__", "__del__", "<genexpr>", "<lambda>")):
+    elif name not in _NOTHING and not name.endswith(
+        ("__repr__", "__del__", "<genexpr>", "<lambda>")
+    ):
         raise UnseenError(f"{'trio' if file.startswith(_TRIO) else 'asyncio'}: {name}")
 
 

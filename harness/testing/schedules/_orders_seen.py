@@ -83,8 +83,8 @@ class OrdersSeen:
             words = f"{distinct} orders in {self.schedules:,} schedules"
         if self.chance_of_new is not None and self.chance_at_most is not None:
             words += (
-                f"; one more shows a new one with a chance of about {_percent(self.chance_of_new)}, "
-                f"at most {_percent(self.chance_at_most)}"
+                f"; one more shows a new one with a chance of about "
+                f"{_percent(self.chance_of_new)}, at most {_percent(self.chance_at_most)}"
             )
         if self.unseen:
             more = f" and {len(self.unseen) - 1} more" if len(self.unseen) > 1 else ""
@@ -183,12 +183,7 @@ class Seen:
             and self._whole
             and (not self._unseen or every_order),
             unseen=tuple(self._unseen),
-            races=tuple(
-                sorted(
-                    RacingLines(*(pair if True in ways else (pair[1], pair[0], pair[2])), len(ways) > 1)
-                    for pair, ways in self._races.items()
-                )
-            ),
+            races=tuple(sorted(_race(*pair, ways) for pair, ways in self._races.items())),
             chance_of_new=self.chance_of_new() if self.independent else None,
             chance_at_most=self.chance_at_most() if self.independent else None,
         )
@@ -197,7 +192,7 @@ class Seen:
         last: dict[int, dict[tuple[Hashable, int, Line, bool], int]] = {}
         for here, step in enumerate(happened.steps):
             for thing, keys in step.effects.touched.items():
-                if thing == ANY or (thing > 0 and _is_librarys(watch.things.kept[thing])):
+                if thing == ANY or (thing > 0 and is_librarys(watch.things.kept[thing])):
                     continue
                 earlier = last.setdefault(thing, {})
                 for key, access in keys.items():
@@ -227,11 +222,17 @@ class Seen:
             self._races.setdefault(pair, set()).add(forwards)
 
 
+def _race(low: str, high: str, what: str, ways: set[bool]) -> RacingLines:
+    first, second = (low, high) if True in ways else (high, low)
+    return RacingLines(first, second, what, len(ways) > 1)
+
+
 def _short(line: Line) -> str:
     return f"{os.path.basename(line[0])}:{line[1]}"
 
 
-def _is_librarys(thing: Any) -> bool:
+def is_librarys(thing: Any) -> bool:
+    """Tell whether an object is a lock, a queue or a task of trio or asyncio."""
     return is_future(thing) or type(thing).__module__.startswith(("trio", "asyncio"))
 
 
@@ -245,5 +246,3 @@ def _in_words(watch: Watch, thing: int, key: Hashable) -> str:
         owner = kept if isinstance(kept, type) else type(kept)
         return f"{owner.__qualname__.rpartition('<locals>.')[2]}.{key}"
     return f"a {type(kept).__qualname__}"
-
-

@@ -14,18 +14,15 @@ parted are told apart by their number, and of others it is assumed that those of
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from random import Random
 from typing import Any
 
 import attrs
 
-from harness.testing.schedules._choosers import Uniform
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._effects import ANY, WHOLE
 from harness.testing.schedules._happened import Happened
 from harness.testing.schedules._orders_seen import Seen
-from harness.testing.schedules._search import Probe
-from harness.testing.schedules._sweep import Sweep
+from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._watch import Step, Watch
 
 
@@ -101,8 +98,7 @@ class _Guide:
         """Return the index of the task that goes on, or of the reply that arrives."""
         watch = self.watch
         is_arrival = tasks[0] < 0
-        if not is_arrival:
-            watch.options = tuple(tasks)
+        watch.note_options(tasks)
         self.look()
         if is_arrival:
             self._asleep = {}  # Everything before it has happened, whatever the order.
@@ -154,41 +150,37 @@ class _Guide:
 
 @attrs.define(eq=False)
 class Reduced:
-    """A search for every order that could matter."""
+    """A search for every order that could matter: one change at a time, the latest first."""
 
-    seed: int
-    cancels: bool = True
+    rest: Search
+    """What goes on where there are too many orders to run them all."""
+    most_runs: int
+    """After how many runs there are."""
     exhausted: bool = attrs.field(default=False, init=False)
     """Whether every order that matters was run, as far as steps could be seen."""
 
     seen: Seen = attrs.field(factory=Seen, init=False)
     _nodes: list[_Node] = attrs.field(factory=list, init=False)
     _guide: _Guide | None = attrs.field(default=None, init=False)
-    _sweep: Sweep = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._sweep = Sweep(Random(self.seed), self.cancels)
 
     def probes(self) -> Iterator[Probe]:
         """Yield what to run next. Tell `learn` the outcome of each before asking for another."""
-        while True:
+        while self.seen.runs < self.most_runs:
             watch = Watch()
             self._guide = guide = _Guide(self._nodes, watch)
             yield Probe(guide, observers=(watch,))
             if guide.diverged:
                 self.seen.note_divergence()
-                return
-            if not self._go_back():
                 break
-        self.exhausted = True
+            if not self._go_back():
+                self.exhausted = True
+                break
         self._guide = None
-        random = Random(self.seed)
-        while self._sweep:
-            yield Probe(Uniform(random), self._sweep.propose())
+        yield from self.rest.faults() if self.exhausted else self.rest.probes()
 
     def learn(self, probe: Probe, run: ScheduleRun) -> None:
         """Learn which steps of a run are to be turned round."""
-        self._sweep.learn(run.target_steps, run.target_calls)
+        self.rest.learn(probe, run)
         guide = self._guide
         if guide is None or guide.diverged:
             return

@@ -101,6 +101,11 @@ class Search:
                 yield Probe(self._at_random(turn))
             turn += 1
 
+    def faults(self) -> Iterator[Probe]:
+        """Yield what to run when the orders without a fault are known; endless if there is one."""
+        while self._sweep:
+            yield Probe(Uniform(Random(self._random.getrandbits(64))), self._sweep.propose())
+
     def learn(self, probe: Probe, run: ScheduleRun) -> None:
         """Learn what a run had to decide, and what could have been struck."""
         self._decisions = max(self._decisions, len(run.choices))

@@ -28,7 +28,8 @@ def attribute_of(thing: Any, name: str) -> Any:
     if isinstance(thing, ModuleType):
         return vars(thing).get(name, UNKNOWN)
     if isinstance(thing, type):
-        for cls in (*thing.__mro__, *type(thing).__mro__):
+        metaclass: type[Any] = type(thing)
+        for cls in (*thing.__mro__, *metaclass.__mro__):
             if name in vars(cls):
                 return vars(cls)[name]
         return UNKNOWN

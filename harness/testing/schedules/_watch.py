@@ -10,6 +10,7 @@ Steps of threads aren't watched: a thread halts in the middle of its code, for o
 from __future__ import annotations
 
 import dis
+import gc
 import inspect
 import os
 import sys
@@ -21,6 +22,7 @@ import attrs
 
 from harness.runs._frames import is_user_code
 from harness.testing.schedules._c_functions import UnseenError
+from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, controlled
 from harness.testing.schedules._effects import ANY, Effects, Things
 from harness.testing.schedules._library_calls import EVERYTHING, is_library, library_call
@@ -60,6 +62,19 @@ class Step:
     """Whether it is its task's last."""
 
 
+@attrs.define(eq=False)
+class Watched:
+    """Tells a watch what another chooser chooses from."""
+
+    chooser: Chooser
+    watch: Watch
+
+    def choose(self, tasks: Sequence[int]) -> int:
+        """Return what the other chooses."""
+        self.watch.note_options(tasks)
+        return self.chooser.choose(tasks)
+
+
 class Watch:
     """Watches the steps of a run."""
 
@@ -67,7 +82,7 @@ class Watch:
         self.steps: list[Step] = []
         self.things = Things()
         self.control: Control | None = None
-        self.options: Sequence[int] | None = None
+        self.options: tuple[int, ...] | None = None
         """What could go on at the decision that was just made; None if there was none."""
         self.complete = True
         """Whether every step was watched."""
@@ -76,6 +91,7 @@ class Watch:
         self._effects = Effects()
         self._raised = False
         self._outer: Any = None
+        self._collects = False
         self._last: dict[int, int] = {0: -1}
         """By task, its last step. The main one made its first before there was control."""
         self._made: dict[int, int] = {0: 1}
@@ -87,6 +103,11 @@ class Watch:
         self._awaited: dict[int, set[int]] = {}
         """By task, the tasks that its wait is for, if that is known."""
         self._last_of: dict[int, int] = {}
+
+    def note_options(self, tasks: Sequence[int]) -> None:
+        """Note what could go on at a decision."""
+        if tasks[0] >= 0:
+            self.options = tuple(tasks)
 
     # Between steps ------------------------------------------------------------------------------
 
@@ -136,6 +157,8 @@ class Watch:
         if own is not None:
             self.touch(own, "cancel", writes=False)
         self._outer = sys.gettrace()
+        self._collects = gc.isenabled()
+        gc.disable()  # What is cleaned up by chance isn't the step's doing.
         sys.settrace(self._on_call)
 
     def after_step(self, strand: Strand) -> None:
@@ -144,6 +167,8 @@ class Watch:
         if control is None or not self.steps or self._effects is not self.steps[-1].effects:
             return
         sys.settrace(self._outer)
+        if self._collects:
+            gc.enable()
         step = self.steps[-1]
         step.ended = not control.backend.is_live(strand)
         own = getattr(strand, "task", None)
@@ -277,6 +302,5 @@ def _awaited(task: Any, control: Control) -> set[int]:
     return {
         number
         for strand, number in control.numbers.items()
-        if getattr(strand, "task", None) is not None
-        and any(strand.task is one for one in awaited)  # type: ignore[attr-defined]
+        if getattr(strand, "task", None) is not None and any(strand.task is one for one in awaited)  # type: ignore[attr-defined]
     }
