@@ -13,6 +13,9 @@ from harness.testing.objects import LocalsWatch, in_a_thread_of_its_own, local_s
 from harness.testing.schedules import Found, ScheduleRun, run_schedule
 from harness.testing.schedules._other_loops import starts_a_loop, was_refused_by_loop
 
+RACES_SHOWN = 10
+"""How many pairs of lines a report names."""
+
 
 def failure(
     name: str,
@@ -68,6 +71,9 @@ def failure(
             lines.append("what tasks changed behind each other's back (suspected, not proven):")
         for suspect in suspects:
             lines += [f"  {suspect.path}", *(f"    {line}" for line in suspect.lines)]
+    if found.seen is not None and found.seen.one_way:
+        lines.append("lines that raced, and came in this order only before the failure:")
+        lines += [f"  {race}" for race in found.seen.one_way[:RACES_SHOWN]]
     lines += [
         "to run only this schedule:",
         f'  @{decorator}(schedule="{replay}")',

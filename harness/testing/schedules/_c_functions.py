@@ -77,7 +77,7 @@ _NAMED = {"getattr": False, "hasattr": False, "setattr": True, "delattr": True}
 """Functions for an attribute by its name, each with whether it writes."""
 
 _OWN_STATE = {
-    *("_collections", "collections", "itertools", "functools", "_functools", "_random", "random"),
+    *("_collections", "collections", "itertools", "functools", "_functools"),
     *("_asyncio", "asyncio", "_thread", "threading", "datetime", "re", "decimal", "_operator"),
     *("enum", "types", "_struct", "uuid", "weakref"),
 }
@@ -121,6 +121,8 @@ def is_atom(thing: Any) -> bool:
 
 def is_plain_key(key: Any) -> bool:
     """Tell whether a key is compared without looking at anything that changes."""
+    if key is FRESH:  # It could be any.
+        return False
     return isinstance(key, str | int | bytes | float | type(None)) or (
         type(key) is tuple and all(map(is_plain_key, key))
     )

@@ -144,7 +144,7 @@ def find_schedule(
     if schedules < 1:
         raise ValueError(f"schedules must be at least 1, not {schedules}")
     fixed = check_kind("find_schedule(backend=...)", backend)
-    check_way("find_schedule", search, depth, enough_below)
+    check_way("find_schedule", search, depth, enough_below, starved_after)
     if search != "mixed" and (task_cancels or arrivals_only):
         raise ValueError(
             f"search={search!r} is about the order of steps alone; leave it out where tasks are "

@@ -101,9 +101,8 @@ def library_call(frame: FrameType, *, is_resumed: bool) -> Iterator[Touched]:
                 if is_future(one):
                     yield Touched(one, "result", False)
         return
-    own = variables.get("self")
-    if isinstance(own, _OWNED):
-        for one in _one_with(own):
+    if isinstance(variables.get("self"), _OWNED):
+        for one in primitives_of(frame):
             yield Touched(one, WHOLE, name not in _READS and not name.endswith("__init__"))
     elif name not in _NOTHING and not name.endswith(
         ("__repr__", "__del__", "<genexpr>", "<lambda>")
@@ -111,9 +110,11 @@ def library_call(frame: FrameType, *, is_resumed: bool) -> Iterator[Touched]:
         raise UnseenError(f"{'trio' if file.startswith(_TRIO) else 'asyncio'}: {name}")
 
 
-def _one_with(own: Any) -> Iterator[Any]:
-    """Yield what an object shares with others of its kind: the ends of a channel, a lock."""
-    yield getattr(own, "_state", own)
-    lock = getattr(own, "_lock", None)
-    if isinstance(own, trio.Condition | asyncio.Condition) and lock is not None:
-        yield lock
+def primitives_of(frame: FrameType) -> Iterator[Any]:
+    """Yield the locks, queues and the like that a method of one is about."""
+    own = frame.f_locals.get("self")
+    if is_library(frame) and isinstance(own, _OWNED):
+        yield getattr(own, "_state", own)  # The two ends of a channel share it.
+        lock = getattr(own, "_lock", None)
+        if isinstance(own, trio.Condition | asyncio.Condition) and lock is not None:
+            yield lock

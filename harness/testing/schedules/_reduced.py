@@ -67,6 +67,8 @@ class _Node:
     """A decision on the way to the current run."""
 
     options: frozenset[int]
+    so_far: int
+    """What had been done before it, to notice a program that differs by chance."""
     place: int
     """How many steps had been made before it."""
     known: int
@@ -75,6 +77,10 @@ class _Node:
     """What is to be chosen here, in some run."""
     asleep: dict[int, _Asleep]
     done: dict[int, _Asleep] = attrs.field(factory=dict)
+
+
+def _so_far(watch: Watch) -> int:
+    return hash(tuple((step.task, len(step.effects.touched)) for step in watch.steps))
 
 
 @attrs.define(eq=False)
@@ -106,7 +112,8 @@ class _Guide:
         self.depth += 1
         if depth < self._planned:
             node = self.nodes[depth]
-            if node.options != frozenset(tasks) or self.diverged:
+            same = node.options == frozenset(tasks) and node.so_far == _so_far(watch)
+            if not same or self.diverged:
                 self.diverged = True
                 return 0
             if depth == self._planned - 1:
@@ -124,6 +131,7 @@ class _Guide:
         self.nodes.append(
             _Node(
                 frozenset(tasks),
+                _so_far(watch),
                 place,
                 len(watch.things.kept),
                 chosen,
@@ -162,6 +170,8 @@ class Reduced:
     seen: Seen = attrs.field(factory=Seen, init=False)
     _nodes: list[_Node] = attrs.field(factory=list, init=False)
     _guide: _Guide | None = attrs.field(default=None, init=False)
+    _first: Hashable = attrs.field(default=None, init=False)
+    """What the first order has in common with those that are the same."""
 
     def probes(self) -> Iterator[Probe]:
         """Yield what to run next. Tell `learn` the outcome of each before asking for another."""
@@ -173,6 +183,10 @@ class Reduced:
                 self.seen.note_divergence()
                 break
             if not self._go_back():
+                # Once more the first one: if it isn't the same, something else decides as well.
+                watch = Watch()
+                self._guide = _Guide([], watch)
+                yield Probe(self._guide, observers=(watch,))
                 self.exhausted = True
                 break
         self._guide = None
@@ -188,6 +202,12 @@ class Reduced:
         guide.look()
         steps = watch.steps[: guide.blocked_at]
         happened = Happened(steps, watch.started_by())
+        if not self._nodes and self.seen.runs:
+            if happened.key != self._first:
+                self.seen.note_divergence()
+            return
+        if not self.seen.runs:
+            self._first = happened.key
         by_place = {node.place: node for node in self._nodes if min(node.options) >= 0}
         for earlier, later in happened.races:
             node = by_place.get(earlier)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import operator
 import sys
 from collections.abc import Callable, Hashable, Iterable
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from harness._words import error_in_words
 from harness.testing.schedules._c_functions import (
     CONTAINERS,
     VIEWS,
@@ -89,6 +91,9 @@ class Shadow:
                 found[0](self, frame, found[1])
             except UnseenError as error:
                 self.notes.unseen(str(error))
+                self.stack.clear()
+            except Exception as error:  # It must never become the program's.
+                self.notes.unseen(f"{found[1].opname}: {error_in_words(error)}")
                 self.stack.clear()
 
     def was_of_c(self) -> None:
@@ -279,6 +284,16 @@ def _store_slice(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None
     shadow.notes.touch(container, WHOLE, writes=True)
 
 
+_SUMS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+"""What indexes are computed by."""
+
+
 def _binary_op(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
     if one.argrepr == "[]":
         _subscript(shadow, frame, one)
@@ -292,6 +307,8 @@ def _binary_op(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
         shadow.push(left)
     elif left is UNKNOWN or right is UNKNOWN:
         shadow.push(UNKNOWN)
+    elif type(left) is int and type(right) is int and (sign := one.argrepr.rstrip("=")) in _SUMS:
+        shadow.push(_SUMS[sign](left, right) if right or sign in "+-*" else FRESH)
     else:
         plain = all(is_atom(one) or isinstance(one, CONTAINERS) for one in (left, right))
         shadow.push(FRESH if plain else UNKNOWN)

@@ -8,7 +8,8 @@ flag, a count, a lock, a queue. A task that waits for something nobody touches i
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from types import FrameType
 
 import attrs
 
@@ -16,7 +17,8 @@ from harness.errors import StarvationError
 from harness.runs._frames import describe_wait
 from harness.testing.schedules._blocked import task_name, told_apart
 from harness.testing.schedules._control import frames_of
-from harness.testing.schedules._effects import Effects
+from harness.testing.schedules._effects import WHOLE, Effects
+from harness.testing.schedules._library_calls import primitives_of
 from harness.testing.schedules._orders_seen import is_librarys
 from harness.testing.schedules._search import Probe
 from harness.testing.schedules._strand import Strand
@@ -78,7 +80,7 @@ class Starvation:
         if before is not None and before.where == where and not self._gets_on(made):
             before.looks_at = made
         else:
-            stuck[strand] = _Stuck(self._seen, where, made)
+            stuck[strand] = _Stuck(self._seen, where, self._waited_in(frames))
         for other, its in stuck.items():
             if self._seen - its.since >= self.steps and its.taken >= TAKEN_AT_LEAST:
                 raise StarvationError(self._in_words(other, its))
@@ -92,6 +94,14 @@ class Starvation:
             if thing <= 0 or not is_librarys(kept[thing])
             for access in keys.values()
         )
+
+    def _waited_in(self, frames: Iterable[tuple[FrameType, int]]) -> Effects:
+        """Return the locks and the like that a task waits in."""
+        found = Effects()
+        for frame, _ in frames:
+            for one in primitives_of(frame):
+                found.add(self.watch.things.number(one), WHOLE, False, None)
+        return found
 
     def _in_words(self, task: Strand, its: _Stuck) -> str:
         control = self.watch.control

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import MemberDescriptorType, ModuleType
 from typing import Any, Final
 
@@ -17,8 +18,13 @@ class _Mark:
 UNKNOWN: Final[Any] = _Mark("unknown")
 """Any object."""
 
-FRESH: Final[Any] = ""
-"""Stands for an object that can't change, or that nobody else has."""
+
+class _Fresh(str):
+    __slots__ = ()
+
+
+FRESH: Final[Any] = _Fresh()
+"""Stands for an object that can't change, or that nobody else has. Which, isn't known."""
 
 
 def attribute_of(thing: Any, name: str) -> Any:
@@ -31,10 +37,12 @@ def attribute_of(thing: Any, name: str) -> Any:
         metaclass: type[Any] = type(thing)
         for cls in (*thing.__mro__, *metaclass.__mro__):
             if name in vars(cls):
-                return vars(cls)[name]
+                value = vars(cls)[name]
+                return FRESH if type(value).__name__ == "getset_descriptor" else value
         return UNKNOWN
     try:
-        own = object.__getattribute__(thing, "__dict__")
+        is_local = isinstance(thing, threading.local)
+        own = thing.__dict__ if is_local else object.__getattribute__(thing, "__dict__")
     except AttributeError:
         own = {}
     if isinstance(own, dict) and name in own:
@@ -61,6 +69,8 @@ def _computes(value: Any) -> bool:
 
 def element_of(container: Any, key: Any) -> Any:
     """Return what is under a key of one of Python's own containers."""
+    if key is FRESH:
+        return UNKNOWN
     try:
         if type(container) is dict:
             return container.get(key, UNKNOWN)

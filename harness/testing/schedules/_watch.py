@@ -20,6 +20,7 @@ from typing import Any
 
 import attrs
 
+from harness._words import error_in_words
 from harness.runs._frames import is_user_code
 from harness.testing.schedules._c_functions import UnseenError
 from harness.testing.schedules._choosers import Chooser
@@ -236,6 +237,8 @@ class Watch:
                         self.touch(one.thing, one.key, writes=one.writes)
             except UnseenError as error:
                 self.unseen(str(error))
+            except Exception as error:  # It must never become the program's.
+                self.unseen(f"{frame.f_code.co_qualname}: {error_in_words(error)}")
             frame.f_trace_lines = False
             return self._on_return
         if shadow is None and not (

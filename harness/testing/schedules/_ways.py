@@ -8,6 +8,7 @@ from typing import Literal, Protocol, get_args
 
 import attrs
 
+from harness._arguments import check_count
 from harness.testing.schedules._choosers import Chooser, Priorities, Uniform
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._happened import Happened
@@ -161,16 +162,18 @@ def seen_by(searching: Searching, controlled: bool) -> OrdersSeen | None:
     )
 
 
-def check_way(what: str, way: str, depth: int, enough_below: float | None) -> None:
+def check_way(
+    what: str, way: str, depth: int, enough_below: float | None, starved_after: int | None
+) -> None:
     """Refuse a way to search that there isn't, and settings that don't go with it."""
     if way not in get_args(Way):
         known = ", ".join(map(repr, get_args(Way)))
         raise ValueError(f"{what}(search=...) must be one of {known}, not {way!r}")
-    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
-        raise ValueError(
-            f"{what}(depth=...) must be a whole number from 1 upwards, not {depth!r}: it is how "
-            "many steps must come in one order for the fault to show"
-        )
+    advice = "it is how many steps must come in one order for the fault to show"
+    check_count(f"{what}(depth=...)", depth, advice=advice)
+    if starved_after is not None:
+        advice = "it is how many steps of others a task may get nowhere"
+        check_count(f"{what}(starved_after=...)", starved_after, advice=advice)
     if enough_below is None:
         return
     if not 0 < enough_below < 1:
