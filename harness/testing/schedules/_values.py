@@ -31,6 +31,8 @@ def attribute_of(thing: Any, name: str) -> Any:
     """Return an attribute as it is kept: a function of a class, not a bound method."""
     if thing is UNKNOWN:
         return UNKNOWN
+    if name == "__class__":
+        return type(thing)
     if isinstance(thing, ModuleType):
         return vars(thing).get(name, UNKNOWN)
     if isinstance(thing, type):
