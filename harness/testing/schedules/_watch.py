@@ -4,7 +4,8 @@ An observer of one run, which also knows what its chooser could choose from. Wha
 user's and other Python code, bytecode by bytecode (`_shadow`); functions in C that are known
 (`_c_functions`); what trio and asyncio lend (`_library_calls`). What can't is named.
 
-Steps of threads aren't watched: a thread halts in the middle of its code, for others to go on.
+Steps of threads aren't watched, since a thread halts in the middle of its code. Each counts as
+depending on every other, so nothing is left out, and nothing saved.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Watch:
         if getattr(strand, "kind", "task") != "task":
             step.effects.depends_on_all = True
         if control.backend.kind == "threads" or control.threads.get(strand) is not None:
-            self.unseen("a step of a thread")
+            step.effects.depends_on_all = True
             return
         self._raised = False
         self._frame = None
