@@ -49,7 +49,7 @@ help:
 	@echo "make demo        set up, and run the example: an agent sorts support tickets"
 	@echo "                 (MODEL=local: with a real model in the process)"
 	@echo "make test        set up, and run the tests, without what is long or needs real time"
-	@echo "make quick       the tests that take less than a quarter of a second each"
+	@echo "make quick       the tests that take less than a tenth of a second each"
 	@echo "make long        what 'make test' leaves out, but for the ratios of times"
 	@echo "make model       install a small local model, for the tests of one"
 	@echo "make test-core   the tests of the core alone"

@@ -72,7 +72,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
     size = trio.run(live_bytes_each, 100 if quick else 2_000)
     yield at_most(
         "memory of a live agent run in a tool call",
-        16,
+        12,
         Measured.exactly(size / KIB),
         unit="KiB",
         note="its task, its tool's task and its history included (tracemalloc)",

@@ -62,7 +62,7 @@ BUDGETS = (
     ("agent runs, many at once / 10 at once", "–"),
     ("agent streams, many at once / 10 at once", "–"),
     ("bare loops, many at once / 10 at once", "–"),
-    ("memory of a live agent run in a tool call", "≤ 16 KiB"),
+    ("memory of a live agent run in a tool call", "≤ 12 KiB"),
     ("a schedule / trio.run, 4 tasks of 10 steps", "≤ 3 ×"),
     ("a schedule by public names only / trio.run", "–"),
     ("lost update found / simloom", "–"),

@@ -218,6 +218,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(one=JSON, other=JSON)
 def test_of_json_the_hash_tells_what_sorted_json_tells(one: Any, other: Any) -> None:
     def plain(value: Any) -> Any:

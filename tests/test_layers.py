@@ -140,6 +140,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
+    ("cluster", "harness.limits._across_processes._shared_grants"): (
+        "a fleet's limiter is a limiter that keeps its state with other processes; how is the "
+        "inside of limits"
+    ),
     ("cli", "harness.limits._other_processes"): (
         "a batch says in its own words that another keeps limits beside it"
     ),

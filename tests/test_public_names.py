@@ -72,6 +72,7 @@ def assigned(node: ast.stmt) -> set[str]:
     return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
 
 
+@pytest.mark.slow
 def test_import_harness_loads_nothing_that_few_programs_use() -> None:
     """Each of these takes part of a millisecond, of the few that ``import harness`` may take."""
     few = {
@@ -87,6 +88,7 @@ def test_import_harness_loads_nothing_that_few_programs_use() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_nothing_but_the_bridge_and_the_kit_loads_asyncio() -> None:
     """A program on trio has no use for it."""
     code = (

@@ -50,6 +50,7 @@ def test_a_run_that_never_ends_is_noticed_without_a_clock() -> None:
     assert noticed == ["it never ends"]
 
 
+@pytest.mark.slow
 def test_what_trio_does_not_protect_is_called_by_protected_code_alone() -> None:
     """A Ctrl-C in `Event.wait` breaks trio; in `start_soon` it leaves a task that never ends."""
     found = [

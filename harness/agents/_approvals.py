@@ -18,6 +18,7 @@ from harness._approvals import Answer, digest_of_call
 from harness.agents._types import to_json
 from harness.errors import ApprovalPending
 from harness.models import Message, ToolCall, Usage
+from harness.runs import Run
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
@@ -26,8 +27,8 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 class Approvals:
     """What is known of the calls of one turn; one is made for each, and few have anything in it."""
 
-    run_key: Callable[[], str]
-    """Returns the key of the run, the same in every session."""
+    key_of: Callable[[Run], str]
+    """Returns the key of the turn's run, the same in every session."""
 
     made: list[tuple[str, int]]
     """The run's calls that returned, in words, each with its occurrence; see `ToolCallBlock`."""
@@ -48,10 +49,10 @@ class Approvals:
     below: Mapping[str, dict[str, Any]] = _NOTHING
     """The runs below that wait."""
 
-    def answer_to(self, number: int, call: ToolCall) -> Answer | None:
+    def answer_to(self, run: Run, number: int, call: ToolCall) -> Answer | None:
         """Return what a person said of a call; None if nothing yet, so that it waits."""
         arguments = to_json(call.arguments)
-        digest = digest_of_call(self.run_key(), number, call.name, arguments)
+        digest = digest_of_call(self.key_of(run), number, call.name, arguments)
         said = self.answers.get(digest)
         if said is None:
             self.open |= {number}

@@ -10,6 +10,7 @@ import contextvars
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -61,6 +62,8 @@ CUT_CALL = (
     "call again, with shorter arguments"
 )
 
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
+
 # In the JSON of every file, and of hardly anything else.
 _FILE_IN_JSON = '"media_type":'
 
@@ -76,7 +79,6 @@ async def call_tools(
     calls: Sequence[ToolCall],
     history: list[Message],
     approvals: Approvals,
-    *,
     last_is_cut: bool = False,
 ) -> None:
     """Make the calls that the model asked for, and append a result for each to ``history``.
@@ -120,7 +122,7 @@ async def call_tools(
     finally:
         turn.nursery = None
         history.extend(turn.results())
-    failed = [error for error in turn.errors if error is not None]
+    failed = [turn.errors[number] for number in sorted(turn.errors)]
     for other in failed[1:]:
         try_note(failed[0], f"another tool failed too: {roots_in_words(other)}")
     if failed:
@@ -147,6 +149,12 @@ def _words_of(call: ToolCall) -> str:
 class _Turn:
     """The calls of one turn, and the outcome of each."""
 
+    # What most turns don't need is set here, which costs them nothing.
+    errors: Mapping[int, Exception] = _NOTHING
+    """What fails the run, by the place of the call."""
+    next_of: Mapping[int, int] = _NOTHING
+    """For calls of sequential tools: which call comes after which."""
+
     def __init__(
         self,
         run: Run,
@@ -161,19 +169,17 @@ class _Turn:
         self.calls = calls
         self.cut_number = len(calls) - 1 if last_is_cut else None
         self.answers: list[Content | None] = [None] * len(calls)
-        self.errors: list[Exception | None] = [None] * len(calls)
         self.nursery: trio.Nursery | None = None
         # Each call starts with a copy of this, not with what the call before it has set.
         self.context = contextvars.copy_context()
         # Not a deque, which takes 700 bytes, however little is in it.
         self.waiting: list[int] = []
         """Calls that may start when there is room, the first of them last."""
-        self.next_of: dict[int, int] = {}
-        """For calls of sequential tools: which call comes after which."""
 
     def line_up(self) -> None:
         """Note which calls may start when. Answer calls that can't be made."""
         last_of: dict[str, int] = {}
+        next_of: dict[int, int] = {}
         for number, call in enumerate(self.calls):
             tool = self.tools.get(call.name)
             if number in self.approvals.results:
@@ -192,11 +198,13 @@ class _Turn:
                 self.waiting.append(number)
             else:
                 if call.name in last_of:
-                    self.next_of[last_of[call.name]] = number
+                    next_of[last_of[call.name]] = number
                 else:
                     self.waiting.append(number)
                 last_of[call.name] = number
         self.waiting.reverse()
+        if next_of:
+            self.next_of = next_of
 
     def may_be_made(self, number: int, tool: Tool) -> bool:
         """Return whether a person has approved a call; otherwise answer it, or leave it waiting."""
@@ -206,7 +214,7 @@ class _Turn:
         except ToolArgumentsError as error:
             self.fail(number, tool, error)
             return False
-        said = self.approvals.answer_to(number, call)
+        said = self.approvals.answer_to(self.run, number, call)
         if isinstance(said, str):
             words = f": {said}" if said else ""
             self.answer(number, f"a person refused this call{words}", False)
@@ -294,7 +302,7 @@ class _Turn:
         self.answer(number, f"the tool failed: {words}", False)
         if tool.on_error == "run" or self.is_over_budget(error):
             # harness: shared (a turn belongs to one run, and each call has its own number)
-            self.errors[number] = error
+            self.errors = {**self.errors, number: error}
             if self.nursery is not None:
                 self.nursery.cancel_scope.cancel()
 

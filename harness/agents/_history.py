@@ -42,8 +42,8 @@ class HistoryView:
     """What its last request used; zeros before the first."""
 
     window: int | None
-    """The model's context window in tokens, its attribute ``context_window``; None if it has
-    none."""
+    """The model's context window in tokens, its attribute ``context_tokens``; None if it doesn't
+    say."""
 
     _spend: Callable[[Usage], None] = attrs.field(alias="spend")
 
@@ -116,7 +116,8 @@ def summarise(
     Args:
       model: Who writes the summary; a small one will do.
       above_tokens: From which size on, in tokens; by default three quarters of the agent's model's
-        window. Where that isn't known, the run fails with a ``ValueError``.
+        window, its ``context_tokens``. Where that isn't known, the run fails with a
+        ``ValueError``.
       keep_turns: How many turns stay as they are; see `keep_last_turns`.
 
     Raises:
@@ -133,8 +134,8 @@ def summarise(
         if most is None:
             if view.window is None:
                 raise ValueError(
-                    "summarise() doesn't know how long a history may be, because the model has no "
-                    "context_window; write summarise(model, above_tokens=100_000)"
+                    "summarise() doesn't know how long a history may be, because the model says no "
+                    "context_tokens; give it that, or write summarise(model, above_tokens=100_000)"
                 )
             most = int(view.window * SHARE_OF_WINDOW)
         if view.tokens(messages) <= most:

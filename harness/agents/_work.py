@@ -11,6 +11,7 @@ It enters the history when a request with it is sent, and at no other time.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
@@ -130,6 +131,10 @@ class Work:
     _call_words = ""
     """The tool call that it was started in."""
     _waiting: tuple[WaitingCall, ...] = ()
+    _taken: tuple[Any, ...] = ()
+    """Messages from the inbox that go into the next request, if that is sent."""
+    _undelivered: tuple[Any, ...] = ()
+    """Messages that no model can be told, and those that came too late for agents below."""
 
     def __init__(
         self,
@@ -159,10 +164,6 @@ class Work:
         self._reasoning = ""
         self._has_told_of_empty = False
         self._repairs = 0
-        self._taken: list[Any] = []
-        """Messages from the inbox that go into the next request, if that is sent."""
-        self._undelivered: list[Any] = []
-        """Messages that no model can be told, and those that came too late for agents below."""
         self._own_error: MaxTurnsError | OutputError | ModelError | None = None
 
     def reply(self, run: Run) -> Reply[Any]:
@@ -217,7 +218,7 @@ class Work:
 
         Cancellation: the history is valid; nothing is appended to the conversation.
         """
-        _work.set(self)
+        _work._ready(run)[_work] = self  # A new run has no values yet, which `set` is slow to see.
         try:
             if self._setup.deps_type is not None:
                 current_run(self._setup.deps_type)
@@ -246,7 +247,7 @@ class Work:
                 self._conversation.extend(self._messages[self._start :])
             if parked is not None:
                 self._keep_answer(run, parked)
-            run.emit_nowait(RunEnded("ok"))
+            run._emit_new(RunEnded, "ok")
         finally:
             if self._taken or self._undelivered:
                 run.inbox.put_back([*self._undelivered, *self._taken])
@@ -279,7 +280,7 @@ class Work:
                 )
                 raise self._own_error
             self._turns += 1
-            run.emit_nowait(TurnStarted(self._turns))
+            run._emit_new(TurnStarted, self._turns)
             try:
                 response = await self._ask(run)
             except (ModelError, ExceptionGroup) as error:
@@ -288,10 +289,11 @@ class Work:
                 if own is error:
                     raise
                 raise own from own.__cause__
-            self._usage += response.usage
+            used = self._usage  # In its first turn nothing; to add up costs more than to ask.
+            self._usage = response.usage if used is NO_USAGE else used + response.usage
             if setup.history is not None:
                 self._last_usage = response.usage
-            run.emit_nowait(UsageReported(response.usage))
+            run._emit_new(UsageReported, response.usage)
             self._reasoning = sendable(response.reasoning)
             # That it stopped makes it an answer only once it is found to be one.
             self._finish = "other" if response.finish == "stop" else response.finish
@@ -299,7 +301,11 @@ class Work:
                 calls = _fit_for_a_history(response.tool_calls)
                 self._messages.append(Message("assistant", sendable(response.content), calls))
                 cut = response.finish == "length"
-                await self._make_calls(run, calls, self._approvals(run), cut=cut)
+                approvals = self._approvals()
+                # Awaited here: a method in between costs each live run 340 bytes.
+                await call_tools(run, setup.tools, calls, self._messages, approvals, cut)
+                if approvals.open:
+                    raise self._parked(run, approvals, len(calls))
             elif await self._is_answer(response):
                 return
 
@@ -339,7 +345,7 @@ class Work:
                 )
             self._refuse_malformed(run, response)
             if response.content:
-                run.emit_nowait(TextDelta(response.content))
+                run._emit_new(TextDelta, response.content)
         self._text = response.content
         return response
 
@@ -379,7 +385,7 @@ class Work:
             run=run,
             usage=self._earlier_usage + self._usage,
             last_usage=self._last_usage,
-            window=getattr(self._setup.model, "context_window", None),
+            window=getattr(self._setup.model, "context_tokens", None),
             spend=self._spend,
         )
         start = max(self._covered, self._skipped)
@@ -467,37 +473,29 @@ class Work:
         self._finish = "tool_calls"
         self._made = [*state.made]
         for words, number in state.made:
-            run._numbers_taken("call", words).add(number)
+            run._take_number("call", words, number)
         results = {int(place): message for place, message in state.results.items()}
-        approvals = self._approvals(run)
+        approvals = self._approvals()
         approvals.answers, approvals.results = state.answers, results
-        await self._make_calls(run, self._messages[-1].tool_calls, approvals)
+        calls = self._messages[-1].tool_calls
+        await call_tools(run, self._setup.tools, calls, self._messages, approvals)
+        if approvals.open:
+            raise self._parked(run, approvals, len(calls))
 
-    def _approvals(self, run: Run) -> Approvals:
+    def _approvals(self) -> Approvals:
         if self._made is None:
             self._made = []
-        return Approvals(functools.partial(self._own_key, run), self._made)
+        return Approvals(self._own_key, self._made)
 
-    async def _make_calls(
-        self, run: Run, calls: tuple[ToolCall, ...], approvals: Approvals, *, cut: bool = False
-    ) -> None:
-        """Make the calls of a turn, up to those that wait for a person.
-
-        Raises:
-          ApprovalPending: if any does.
-          Exception: what `call_tools` raises.
-        """
-        before = len(self._messages)
-        await call_tools(run, self._setup.tools, calls, self._messages, approvals, last_is_cut=cut)
-        if not approvals.open:
-            return
+    def _parked(self, run: Run, approvals: Approvals, calls: int) -> ApprovalPending:
+        """Return the error of a run that waits for a person, after a turn of so many calls."""
         states: Parked = dict(approvals.below)
         key = self._own_key(run)
         states[key] = saved(
             Saved(
                 agent=self._setup.name,
                 system=self._setup.system if self._system is None else self._system,
-                messages=tuple(self._messages[:before]),
+                messages=tuple(self._messages[:-calls]),
                 sent=None if self._sent is None else tuple(self._sent),
                 covered=self._covered,
                 start=self._start,
@@ -517,7 +515,7 @@ class Work:
         error._runs_above = tuple(run._above.ids())
         self._waiting = error.waiting
         error.partial = self.reply(run)
-        raise error
+        return error
 
     def _refuse_malformed(self, run: Run, response: ModelResponse) -> None:
         """Refuse a response that holds anything it shouldn't; nobody has checked it yet.
@@ -620,19 +618,18 @@ class Work:
 
     def _take_messages(self, run: Run) -> None:
         """Take what others left for this run, to be said in the next request."""
-        for message in run.inbox.take_all():
-            is_text = isinstance(message, str) or is_injectable(message)
-            sayable = is_text and (message if isinstance(message, str) else message.content)
-            (self._taken if sayable else self._undelivered).append(message)
+        messages = run.inbox.take_all()
+        self._taken += tuple(filter(_is_sayable, messages))
+        self._undelivered += tuple(itertools.filterfalse(_is_sayable, messages))
 
     def _deliver(self) -> None:
         """Put what was taken into the history, as the user's words: the model is being told."""
-        taken, self._taken = self._taken, []
+        taken, self._taken = self._taken, ()
         self._messages.extend(map(_as_message, taken))
 
     def hand_back(self, messages: Iterable[Any]) -> None:
         """Take messages that came too late for an agent below, whose reply nobody else reads."""
-        self._undelivered.extend(messages)
+        self._undelivered += tuple(messages)
 
     def _as_own(self, run: Run, error: Exception) -> Exception:
         """Return a model's error as that of this run alone, which can carry its partial reply."""
@@ -656,7 +653,12 @@ _work: RunLocal[Work | None] = RunLocal(lambda: None, name="the work of an agent
 
 def work_above(run: Run) -> Work | None:
     """Return the work of the nearest agent's run above ``run``; None if there is none."""
-    return next((work for above in run._ancestors() if (work := work_in(above))), None)
+    above = run._parent
+    while above is not None:  # No generator: every run asks when it ends.
+        if (work := work_in(above)) is not None:
+            return work
+        above = above._parent
+    return None
 
 
 def work_in(run: Run) -> Work | None:
@@ -667,6 +669,10 @@ def work_in(run: Run) -> Work | None:
 
 def _as_message(message: str | Message) -> Message:
     return Message("user", sendable(message)) if isinstance(message, str) else message
+
+
+def _is_sayable(message: Any) -> bool:
+    return bool(message.content if is_injectable(message) else isinstance(message, str) and message)
 
 
 def is_injectable(message: Any) -> TypeGuard[Message]:

@@ -32,7 +32,7 @@ from harness.cli._errors import EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._later import named
-from harness.cli._limits import limiter_of, other_batch
+from harness.cli._limits import limiter_of, open_limits, other_batch
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._option_table import Facts, fields_of, refuse
@@ -254,7 +254,11 @@ async def _read_and_run(
             say(f"warning: {other}")
         async with journal_for(options, work.function, say) as journal:
             with open_lines() as (lines, writer):
-                async with opened as function, open_source(read, name=name) as source:
+                async with (
+                    open_limits(work.limiter),
+                    opened as function,
+                    open_source(read, name=name) as source,
+                ):
                     work = attrs.evolve(work, function=function, journal=journal)
                     report = await run_batch(work, source, reading, lines, display)
                 if report.refused is not None:

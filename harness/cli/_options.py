@@ -343,6 +343,19 @@ class BatchOptions(_InputOptions):
         read=count("say how many calls the provider allows at once"),
         plan="{:,} calls at once",
     )
+    fleet: str | None = option(
+        "Share --rpm, --tpm and --concurrent with all batches of this machine that name the same "
+        "file. It is made if it is missing; each must state the same limits.",
+        "FILE",
+        refusals=[
+            _refused(
+                lambda options, facts: options.rpm is options.tpm is options.concurrent is None,
+                "{option} {value} shares limits, and none is given; add --rpm, --tpm or "
+                "--concurrent, the same in each batch",
+            )
+        ],
+        plan="shared through {}",
+    )
     budget_tokens: int | None = option(
         "Use at most N tokens in all, former sessions of a journal included. Counts what models "
         "and harness.shared.reserve_budget() report.",

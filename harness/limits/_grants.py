@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Set
+from contextlib import AbstractContextManager
 from math import inf
 from operator import itemgetter
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedErro
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, with_maximum
 from harness.limits._claim import Charges, Claim
-from harness.limits._dimension_meter import DimensionMeter
+from harness.limits._dimension_meter import DimensionMeter, sliding_cap
 from harness.limits._estimates import Estimates
 from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._line import Line
@@ -39,7 +40,7 @@ from harness.limits._turnstile import Turnstile
 from harness.runs._tree import token_here
 
 # A grant is charged again if its task runs this much later; less is within what clocks differ by.
-_LATE_SECONDS = 0.0005
+LATE_SECONDS = 0.0005
 
 UNNAMED = "limiter"
 """What messages call a limiter without a name."""
@@ -82,6 +83,9 @@ class Grants:
         self.has_places = places is not None
         """Whether it was made with a bound on how many are held at once."""
         self._listeners: list[Callable[[], None]] = []
+        self.exclusive: Callable[[], AbstractContextManager[bool]] | None = None
+        """Makes a block in which no other process changes anything, where some might."""
+        self.make_window = sliding_cap
         self.blocked: dict[Grants, int] = {}
         """Which limiters those who hold this one are waiting for, and how many of them."""
         self.start()
@@ -96,12 +100,13 @@ class Grants:
                 rate=rate,
                 headroom=self.headroom,
                 burst_seconds=self._burst_of(kind),
+                make_window=self.make_window,
             )
             for kind, name, rate in self.rates
         )
         self.one_request = self.charges_of(NO_TOKENS)
         self._turnstile: Turnstile[Claim] = Turnstile(
-            self.free_at, self._take_from_line, self._tell_pools
+            self.free_at, self._take_from_line, self._tell_pools, self.exclusive
         )
         # Public only so that checking for anybody who waits costs no call.
         self.line: Line[Claim] = self._turnstile.line
@@ -150,7 +155,7 @@ class Grants:
         when they are sent, not when we meant to send them.
         """
         now = current_time()
-        if now - reservation.granted_at > _LATE_SECONDS:
+        if now - reservation.granted_at > LATE_SECONDS:
             for meter, amount in reservation.charges:
                 meter.postpone(amount, taken_at=reservation.granted_at, now=now)
             reservation.granted_at = now
@@ -390,6 +395,15 @@ class Grants:
         if self.adaptive is not None:
             self.adaptive.reset()
         self.start()
+
+    # What limiters call -----------------------------------------------------------------------
+
+    def pause(self, seconds: float) -> None:
+        """Grant nothing for a while."""
+        self.check_run()
+        now = current_time()
+        self.state.pause(seconds, now=now, draw=1 - random.random())
+        self.after_response(now)
 
     # Inside -----------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ over if its head came later.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from math import inf
 
 import attrs
@@ -54,7 +55,10 @@ class _Several(ABC):
                 f"a limiter is in this {type(self).__name__} twice; give each limiter once"
             )
         self._members = tuple(limiter._grants for limiter in self.limiters)
-        self._turnstile: Turnstile[SeveralReservation] = Turnstile(self._free_at, self._take)
+        self._shared = tuple(member.exclusive for member in self._members if member.exclusive)
+        self._turnstile: Turnstile[SeveralReservation] = Turnstile(
+            self._free_at, self._take, exclusive=self._exclusive if self._shared else None
+        )
         self._listening = False
 
     def reserve(
@@ -108,6 +112,12 @@ class _Several(ABC):
         """How many tasks wait in the pool's line."""
         return self._turnstile.line.count
 
+    @contextmanager
+    def _exclusive(self) -> Generator[bool]:
+        """Keep other processes from changing a member, if all members can be had at once."""
+        with ExitStack() as stack:
+            yield all(stack.enter_context(exclusive()) for exclusive in self._shared)
+
     async def _admit(self, asked: SeveralReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be granted."""
         refuse_nested(self._members)
@@ -117,9 +127,11 @@ class _Several(ABC):
         if not line.count:
             await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        if not line.count and self._free_at(asked, now) <= now:
-            self._take(asked, now)
-        else:
+        with self._exclusive() as alone:
+            at_once = alone and not line.count and self._free_at(asked, now) <= now
+            if at_once:
+                self._take(asked, now)
+        if not at_once:
             self._raise_if_closed(now)
             asked.asked_at = now
             await self._wait(asked)

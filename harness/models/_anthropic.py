@@ -26,6 +26,8 @@ class AnthropicModel(SdkModel):
       price: What it costs. A run with a budget in dollars needs it.
       max_output_tokens: The largest output of a call; by default 4,096, because Anthropic requires
         a number.
+      context_tokens: Its context window, for `harness.agents.summarise`; the interface doesn't tell
+        it.
       temperature: How random the answers are; by default the provider decides. Newer models refuse
         it.
       enforce_schema: Whether to tell the provider which form an answer must have, if any. Turn it

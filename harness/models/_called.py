@@ -98,6 +98,10 @@ class CalledModel(ABC):
             "harness.models.guesses"
         )
 
+    context_tokens: int | None = None
+    """Its context window: how many tokens a request and its answer may have together; None if
+    nobody has said."""
+
     no_price_because: str = ""
     """Why it has none, in words that follow "has no price"; empty if nobody looked for one."""
 

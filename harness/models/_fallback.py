@@ -19,7 +19,7 @@ from contextlib import (
     contextmanager,
 )
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import trio
@@ -79,6 +79,11 @@ class FallbackModel:
             )
         self.pool: ProviderPool = ProviderPool([member.limiter for member in self._members])
         """The limiters, as one line."""
+        windows: list[Any] = [
+            getattr(member.given, "context_tokens", None) for member in self._members
+        ]
+        self.context_tokens: int | None = None if None in windows else min(windows)
+        """The smallest context window of its models; None if one doesn't say."""
         self._opened: AsyncExitStack | None = None
 
     async def __aenter__(self) -> FallbackModel:

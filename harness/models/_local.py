@@ -111,7 +111,8 @@ class LocalModel(CalledModel, AsyncWithOnly):
         )
         self.threads: int = threads
         self.concurrent: int = concurrent
-        self.context_tokens: int = context_tokens
+        self.context_tokens = context_tokens
+        self._places_tokens = context_tokens * concurrent
         self.dialect: Dialect = OpenAIChat()
         self._settings = CallSettings(
             model=self.name,
@@ -156,7 +157,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         params = xllamacpp.CommonParams()
         params.model.path = str(self.path)
         params.n_parallel = self.concurrent
-        params.n_ctx = self.context_tokens * self.concurrent
+        params.n_ctx = self._places_tokens
         params.cpuparams.n_threads = self.threads
         params.cpuparams_batch.n_threads = self.threads
         params.api_keys = [secrets.token_urlsafe()]

@@ -88,6 +88,7 @@ class NamedModel(AsyncWithOnly):
         made = self._make()
         self.price: Price | None = made.price
         self.no_price_because: str = made.no_price_because
+        self.context_tokens: int | None = made.context_tokens
 
     def _make(self) -> Any:
         """Return the model, not open yet."""

@@ -33,6 +33,8 @@ class OpenAIModel(SdkModel):
       limiter: The provider's limits. With one, a refusal for rate is waited out.
       price: What it costs. A run with a budget in dollars needs it.
       max_output_tokens: The largest output of a call.
+      context_tokens: Its context window, for `harness.agents.summarise`; the interface doesn't tell
+        it.
       temperature: How random the answers are; by default the provider decides.
       enforce_schema: Whether to tell the provider which form an answer must have, if any. Turn it
         off for servers that refuse a ``response_format``.
@@ -64,6 +66,7 @@ class OpenAIModel(SdkModel):
         limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
+        context_tokens: int | None = None,
         temperature: float | None = None,
         enforce_schema: bool = True,
         files: Iterable[str] | None = None,
@@ -80,6 +83,7 @@ class OpenAIModel(SdkModel):
             limiter=limiter,
             price=price,
             max_output_tokens=max_output_tokens,
+            context_tokens=context_tokens,
             temperature=temperature,
             enforce_schema=enforce_schema,
             files=files,

@@ -73,18 +73,19 @@ class SdkModel(CalledModel, AsyncWithOnly):
         limiter: Limiter | JointLimiter | None = None,
         price: Price | None = None,
         max_output_tokens: int | None = None,
+        context_tokens: int | None = None,
         temperature: float | None = None,
         enforce_schema: bool = True,
         cache_prompts: bool = False,
         files: Iterable[str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if max_output_tokens is not None:
-            check_count(
-                f"{type(self).__name__}(max_output_tokens=...)",
-                max_output_tokens,
-                advice="leave it out for no limit",
-            )
+        for option, count, advice in (
+            ("max_output_tokens", max_output_tokens, "leave it out for no limit"),
+            ("context_tokens", context_tokens, "leave it out if you don't know"),
+        ):
+            if count is not None:
+                check_count(f"{type(self).__name__}({option}=...)", count, advice=advice)
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(
                 f"{type(self).__name__}(options=...) takes a mapping of what its library's method "
@@ -103,6 +104,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
                     f"{parameter} of model {name!r} is of type {type(value).__name__}, but must be "
                     "a string"
                 )
+        self.context_tokens = context_tokens
         self.base_url: str | None = base_url
         self._api_key = api_key
         self._options: Mapping[str, Any] = MappingProxyType(dict(options or {}))

@@ -69,7 +69,8 @@ def words_of_call() -> str:
 
 
 class _TakesNumbers(Protocol):
-    def _take_number(self, kind: str, words: str) -> tuple[set[int], int]: ...
+    def _take_number(self, kind: str, words: str) -> int: ...
+    def _give_back_number(self, kind: str, words: str, number: int) -> None: ...
 
 
 class ToolCallBlock:
@@ -86,11 +87,12 @@ class ToolCallBlock:
       words: The tool's name and its arguments.
     """
 
-    __slots__ = ("_number", "_taken", "_token", "_words")
+    __slots__ = ("_number", "_run", "_token", "_words")
 
     def __init__(self, run: _TakesNumbers, words: str) -> None:
+        self._run = run
         self._words = words
-        self._taken, self._number = run._take_number("call", words)
+        self._number = run._take_number("call", words)
 
     def __enter__(self) -> int:
         self._token = _call.set(f"{self._number} {self._words}")
@@ -98,5 +100,5 @@ class ToolCallBlock:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._taken.discard(self._number)
+            self._run._give_back_number("call", self._words, self._number)
         _call.reset(self._token)

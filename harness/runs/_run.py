@@ -76,9 +76,6 @@ LASTING_KEY: RunKey = _NotForked()
 """What a run's idempotency key is under if an engine gave it one that outlives the process. Among
 the run's values rather than in a slot of its own, because few runs have one."""
 
-_NUMBERS: RunKey = _NotForked()
-"""What the numbers of equal things in an attempt at an item are under."""
-
 _OWN_NUMBER: RunKey = _NotForked()
 """What the number of a fan-out inside an item, among those of its name, is under."""
 
@@ -192,7 +189,8 @@ class Run(Generic[DepsT_co]):
         # The task that the run is the body of, and how many nurseries it had open before.
         self._task: trio.lowlevel.Task | None = None
         self._nurseries_at_start = 0
-        self._locals: dict[RunKey, Any] | None = None
+        # Also, by kind and words, the numbers taken of equal things in an attempt at an item.
+        self._locals: dict[RunKey | tuple[str, str], Any] | None = None
         self._forks: tuple[RunKey, ...] = ()  # Those of the locals that a child starts with.
         self._parent = parent
         self._above_children: Above | None = None  # Made for the first child, shared by the others.
@@ -359,30 +357,30 @@ class Run(Generic[DepsT_co]):
         """Tell this fan-out from others of its name in the item it is in, for its items' keys."""
         if self._attempt() is self:
             return
-        _, number = self._take_number("fan-out", self.name)
-        if number:
+        if number := self._take_number("fan-out", self.name):
             if self._locals is None:
                 self._locals = {}
             self._locals[_OWN_NUMBER] = number
 
-    def _take_number(self, kind: str, words: str) -> tuple[set[int], int]:
-        """Take the smallest free number of equal things in this attempt at an item.
+    def _take_number(self, kind: str, words: str, number: int | None = None) -> int:
+        """Take a number, by default the smallest free one, of equal things in this attempt.
 
-        Returns:
-          The numbers taken, from which it may be given back, and the number.
+        The numbers taken are the bits of one int: every live tool call takes one, and a set in a
+        dict would need ten times the memory.
         """
-        taken = self._numbers_taken(kind, words)
-        number = next(n for n in range(len(taken) + 1) if n not in taken)
-        taken.add(number)
-        return taken, number
-
-    def _numbers_taken(self, kind: str, words: str) -> set[int]:
-        """Return the numbers taken of equal things in this attempt, for changing."""
         attempt = self._attempt()
         if attempt._locals is None:
             attempt._locals = {}
-        taken: set[int] = attempt._locals.setdefault(_NUMBERS, {}).setdefault((kind, words), set())
-        return taken
+        taken = attempt._locals.get((kind, words), 0)
+        bit = ~taken & (taken + 1) if number is None else 1 << number
+        attempt._locals[kind, words] = taken | bit
+        return bit.bit_length() - 1
+
+    def _give_back_number(self, kind: str, words: str, number: int) -> None:
+        """Let a number that was taken be taken again."""
+        values = self._attempt()._locals
+        if values is not None:
+            values[kind, words] &= ~(1 << number)
 
     def _attempt(self) -> Run:
         """Return the attempt at an item that this run is, or is in; otherwise the run itself."""
@@ -623,6 +621,16 @@ class Run(Generic[DepsT_co]):
             self._publish(payload)
         else:
             tree.call(self._publish, payload)
+
+    def _emit_new(self, kind: Callable[..., Any], *args: Any) -> None:
+        """Do as `emit_nowait` for a running run's own task; the event is made only if it is heard.
+
+        An agent has four to tell in each run, and most have no listener.
+        """
+        if self._above.tree.listeners or self._observers:
+            self.emit_nowait(kind(*args))
+        else:
+            self._sequence += 1
 
     @enable_ki_protection
     async def emit(self, payload: Any) -> None:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import attrs
@@ -227,21 +227,23 @@ def _timers(test: WatchedTest) -> Iterator[_Timed]:
 
 # Limiters ----------------------------------------------------------------------------------------
 
-_NOT_LOOKED_INTO = frozenset({ModuleType, ModuleSpec, type, str, int})
+_NOT_LOOKED_INTO = frozenset({ModuleType, ModuleSpec, FunctionType, type, str, int, dict})
 """Types of most globals, which hold no limiters themselves: this is done for each test."""
 
 
 def limiters_of(modules: list[Any]) -> list[Limiter]:
-    """Return the limiters that modules hold, by name or as an attribute of something named."""
-    found: dict[int, Any] = {}
-    for module in modules:
-        for value in list(vars(module).values()):
-            if type(value) in _NOT_LOOKED_INTO or id(value) in found:
-                continue
-            found[id(value)] = value
-            held = getattr(value, "__dict__", None)
-            if type(held) is dict and held:
-                found.update((id(inner), inner) for inner in list(held.values()))
+    """Return the limiters that modules hold, by name or as an attribute of an object so named."""
+    named = [
+        value
+        for module in modules
+        for value in list(vars(module).values())
+        if type(value) not in _NOT_LOOKED_INTO
+    ]
+    found = {id(value): value for value in named}
+    for value in list(found.values()):
+        held = getattr(value, "__dict__", None)
+        if type(held) is dict and held:
+            found.update((id(inner), inner) for inner in list(held.values()))
     # By type: if asked for its class, a proxy may load what it stands for.
     limiters = {kind for kind in set(map(type, found.values())) if issubclass(kind, Limiter)}
     return [one for one in found.values() if type(one) in limiters] if limiters else []

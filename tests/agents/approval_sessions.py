@@ -1,7 +1,8 @@
 """Kill sessions of a batch that waits for approvals, at every boundary; say what came of it.
 
-``python -m tests.agents.approval_sessions FOLDER`` prints a line of JSON for each place. A session
-is a fork that kills itself with SIGKILL before or after a write to the journal or a call of a tool.
+``python -m tests.agents.approval_sessions FOLDER [ADDRESS]`` prints a line of JSON for each place.
+A session is a fork that kills itself with SIGKILL before or after a write to the journal or a call
+of a tool. With the address of a PostgreSQL server the journal is there, a batch for each place.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import trio
 import harness
 from harness.agents import Agent, tool
 from harness.journal import edit_journal, open_journal, read_journal
+from harness.journal._backend import Backend
+from harness.journal._postgres import PostgresBackend
 from harness.journal._sqlite import SqliteBackend
 from tests.agents.fakes import Script, calls
 
@@ -29,8 +32,10 @@ PHASES = ("park", "approve", "go on")
 class Sessions:
     """The sessions of one journal."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, journal: str | Path) -> None:
         self.folder = folder
+        self.journal = journal
+        self.name = folder.name
         self.left = 0
         """Boundaries until the process kills itself; none if it is below 1."""
 
@@ -78,20 +83,20 @@ class Sessions:
         return Agent("desk", model=script, tools=[look, refund])
 
     async def batch(self) -> None:
-        async with open_journal(self.folder / "run.db") as journal:
+        async with open_journal(self.journal) as journal:
             await harness.fan_out(
                 self.agent(),
                 ["order 7"],
-                name="batch",
+                name=self.name,
                 key=str,
                 journal=journal,
                 policy=harness.BestEffort(),
             )
 
     def approve(self) -> None:
-        with edit_journal(self.folder / "run.db") as editor:
-            if any(editor.waiting("batch")):
-                editor.answer("batch", "order 7", True)
+        with edit_journal(self.journal) as editor:
+            if any(editor.waiting(self.name)):
+                editor.answer(self.name, "order 7", True)
 
     def fork(self, phase: str, kill_at: int) -> bool:
         """Run one session; return whether it was killed."""
@@ -119,9 +124,9 @@ class Sessions:
         return killed
 
 
-def kill_around(name: str) -> Callable[[Sessions], None]:
+def kill_around(backend: type[Backend], name: str) -> Callable[[Sessions], None]:
     """Return what puts boundaries around a method of the backend, for some sessions."""
-    method = getattr(SqliteBackend, name)
+    method = getattr(backend, name)
 
     def put(sessions: Sessions) -> None:
         @wraps(method)
@@ -131,23 +136,24 @@ def kill_around(name: str) -> Callable[[Sessions], None]:
             sessions.boundary()
             return result
 
-        setattr(SqliteBackend, name, around)
+        setattr(backend, name, around)
 
     return put
 
 
-def main(folder: Path) -> None:
-    around = [kill_around("write"), kill_around("change")]
+def main(folder: Path, address: str | None = None) -> None:
+    backend = SqliteBackend if address is None else PostgresBackend
+    around = [kill_around(backend, "write"), kill_around(backend, "change")]
     for phase in PHASES:
         for kill_at in range(1, 100):
             here = folder / f"{phase} {kill_at}"
             here.mkdir()
-            sessions = Sessions(here)
+            sessions = Sessions(here, address or here / "run.db")
             for put in around:
                 put(sessions)
             killed = sessions.story(phase, kill_at)
-            with read_journal(here / "run.db") as reader:
-                (item,) = reader.items("batch")
+            with read_journal(sessions.journal) as reader:
+                (item,) = reader.items(sessions.name)
             log = (here / "log").read_text().splitlines()
             told = {
                 "place": f"{phase} {kill_at}",
@@ -155,7 +161,7 @@ def main(folder: Path) -> None:
                 "status": item.status,
                 "looked after": sum(line.startswith("look") for line in after(log)),
                 "asked after": after(log).count("model first"),
-                "refunds": sorted(set(sessions.noted("refund"))),
+                "refunds": sessions.noted("refund"),
                 "refunded before approval": any("refund" in line for line in before(log)),
             }
             print(json.dumps(told), flush=True)
@@ -172,4 +178,4 @@ def after(log: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -171,6 +171,7 @@ def test_no_text_is_too_odd(text: str) -> None:
         json.loads(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"' * 100_000, "{a:" * 60_000, "{'" * 100_000])
 def test_a_hostile_text_is_given_up(text: str) -> None:
     """Without a bound, a text of brackets would take the square of its length."""

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -295,14 +291,6 @@ async def test_later_sessions_go_on_with_what_was_approved(tmp_path: Path) -> No
     assert len(desk.model.requests) == 2
 
 
-async def test_a_refusal_in_the_journal_is_told_to_the_model(tmp_path: Path) -> None:
-    desk = Desk()
-    await desk.session(tmp_path)
-    answer(tmp_path, "not before Monday")
-    (result,) = await desk.session(tmp_path)
-    assert "not before Monday" in result.value.messages[-2].text
-
-
 async def test_effects_after_the_wait_have_keys_of_their_own(tmp_path: Path) -> None:
     """An equal call was made before the wait: with its key, this one would be taken for it."""
     asked = calls(("refund", {"order": 7}))
@@ -346,21 +334,6 @@ async def test_nobody_answers_beside_a_session(tmp_path: Path) -> None:
     async with open_journal(tmp_path / "run.db"):
         with pytest.raises(JournalLockedError):
             answer(tmp_path, True)
-
-
-@pytest.mark.slow
-@pytest.mark.real_clock
-@pytest.mark.skipif(os.name != "posix", reason="forks and kills processes")
-def test_approvals_survive_a_kill_at_every_boundary(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "tests.agents.approval_sessions", str(tmp_path)]
-    lines = subprocess.run(program, check=True, capture_output=True, text=True).stdout.splitlines()
-    told = [json.loads(line) for line in lines]
-    assert sum(one["killed"] for one in told) >= 20
-    for one in told:
-        assert one["status"] == "ok", one
-        assert one["looked after"] == one["asked after"] == 0, one
-        assert len(one["refunds"]) == 1, one
-        assert not one["refunded before approval"], one
 
 
 # Retries ------------------------------------------------------------------------------------------

@@ -216,6 +216,7 @@ def test_every_history_comes_back_from_json_as_it_was(messages: list[Message]) -
     assert is_valid(loaded.messages)
 
 
+@pytest.mark.slow
 @given(histories().filter(lambda history: any(one.role == "tool" for one in history)), st.data())
 def test_a_history_that_no_model_would_take_is_refused(
     messages: list[Message], data: st.DataObject

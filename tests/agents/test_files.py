@@ -274,6 +274,7 @@ def looking(files: list[File]) -> tuple[Agent[str], list[list[str | File]]]:
     return agent, [[f"Look at {number}:", file] for number, file in enumerate(files)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returns", ["reply", "file"])
 async def test_a_journal_keeps_one_copy_of_what_many_answers_have(
     tmp_path: Path, returns: str

@@ -13,7 +13,8 @@ import trio
 import harness
 from harness.agents import Agent, Conversation, HistoryView, keep_last_turns, summarise, tool
 from harness.errors import ApprovalPending, BudgetExceeded
-from harness.models import Message, Usage
+from harness.limits import Limiter
+from harness.models import AnthropicModel, FallbackModel, Message, Model, OpenAIModel, Usage
 from tests.agents.fakes import Fake, Said, Script, calls, is_valid
 
 
@@ -77,13 +78,51 @@ async def test_a_summary_is_asked_for_by_the_window_of_the_model() -> None:
         return list(await shorten(messages, view))  # type: ignore[misc]
 
     agent = Agent("a", model=model, tools=[look], history=history)
-    with pytest.raises(ValueError, match="the model has no context_window; write summarise"):
+    with pytest.raises(ValueError, match="the model says no context_tokens; give it"):
         await agent.run("count")
-    model.context_window = 1_000  # type: ignore[attr-defined]
+    model.context_tokens = 1_000  # type: ignore[attr-defined]
     await agent.run("count")
     assert [one.window for one in seen] == [None, 1_000, 1_000, 1_000]
     assert [one.usage.total for one in seen[1:]] == [0, 12, 24]
     assert seen[-1].last_usage == Usage(10, 2)
+
+
+def chain(*windows: int | None) -> FallbackModel:
+    return FallbackModel(
+        [
+            OpenAIModel("m", limiter=Limiter(f"{number}", concurrent=1), context_tokens=window)
+            for number, window in enumerate(windows)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        (OpenAIModel("m"), None),
+        (OpenAIModel("m", context_tokens=1_000), 1_000),
+        (AnthropicModel("m", context_tokens=1_000), 1_000),
+        (chain(2_000, 1_000), 1_000),
+        (chain(2_000, None), None),
+    ],
+)
+async def test_a_processor_is_told_the_window_that_the_model_was_given(
+    model: Model, window: int | None
+) -> None:
+    class Seen(Exception):
+        pass
+
+    def history(messages: tuple[Message, ...], view: HistoryView) -> tuple[Message, ...]:
+        raise Seen(view.window)
+
+    with pytest.raises(Seen) as caught:
+        await Agent("a", model=model, history=history).run("hi")
+    assert caught.value.args == (window,)
+
+
+def test_a_window_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"AnthropicModel\(context_tokens=\.\.\.\)"):
+        AnthropicModel("m", context_tokens=0)
 
 
 @pytest.mark.parametrize("part", [slice(2, None), slice(0, 2)])

@@ -106,6 +106,7 @@ async def test_encode_of_the_journal_goes_first(tmp_path: Path) -> None:
     assert results.values() == ["done"]
 
 
+@pytest.mark.slow
 async def test_a_mock_is_no_function_with_a_form_of_its_own(tmp_path: Path) -> None:
     """It has every attribute it is asked for."""
     async with open_journal(tmp_path / "journal") as journal:

@@ -177,7 +177,7 @@ async def test_runs_leave_nothing_behind(autojump_clock: MockClock) -> None:
 
 @pytest.mark.long
 async def test_a_live_run_is_small(autojump_clock: MockClock) -> None:
-    """At most 16 KiB each, its task included, in the middle of a tool call."""
+    """At most 12 KiB each, its task included, in the middle of a tool call."""
     count = scaled(200, full=5_000)
 
     @tool(timeout=None)
@@ -204,7 +204,7 @@ async def test_a_live_run_is_small(autojump_clock: MockClock) -> None:
         finally:
             tracemalloc.stop()
         nursery.cancel_scope.cancel()
-    assert size / count < 16 * 1024
+    assert size / count < 12 * 1024
 
 
 @pytest.mark.long

@@ -161,6 +161,7 @@ async def test_a_stopped_run_has_no_value(autojump_clock: MockClock) -> None:
     assert not stream.reply.complete
 
 
+@pytest.mark.slow
 async def test_a_check_of_the_type_itself_is_a_misfit(autojump_clock: MockClock) -> None:
     """Whatever it raises: an assertion in ``__post_init__`` failed the run, with no repair turn."""
 

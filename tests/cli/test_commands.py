@@ -115,6 +115,7 @@ def test_program_runs_as_a_module() -> None:
     assert "No such command 'bacth'" in python("-m", "harness", "bacth", code=2)
 
 
+@pytest.mark.slow
 def test_library_does_not_load_the_command_line() -> None:
     program = (
         "import sys, harness\nprint(sorted({'click', 'rich', 'harness.cli'} & set(sys.modules)))\n"
@@ -170,6 +171,7 @@ def test_a_command_imports_what_it_needs_and_no_more(
     assert ran.stdout.split() == loaded.split()
 
 
+@pytest.mark.slow
 def test_completing_an_option_loads_no_more_than_help() -> None:
     program = (
         "import os\n"

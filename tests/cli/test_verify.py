@@ -86,6 +86,7 @@ def test_a_right_batch_is_found_right(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_a_leak_is_told_field_by_field(capsys: pytest.CaptureFixture[str]) -> None:
     """Only the first item has what it has alone."""
     batch("leaks", "--limit", "1")
@@ -98,6 +99,7 @@ def test_a_leak_is_told_field_by_field(capsys: pytest.CaptureFixture[str]) -> No
     assert found[2] == "  1: .first: 't0' in the batch, 't1' alone"
 
 
+@pytest.mark.slow
 def test_everything_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     batch("leaks", "--limit", "1")
     assert verify("leaks", "--json", "--sample", "6") == 1
@@ -115,6 +117,7 @@ def test_everything_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None
     }
 
 
+@pytest.mark.slow
 def test_a_model_that_varies_needs_a_comparer(capsys: pytest.CaptureFixture[str]) -> None:
     batch("varies")
     assert verify("varies") == 2
@@ -126,6 +129,7 @@ def test_a_model_that_varies_needs_a_comparer(capsys: pytest.CaptureFixture[str]
     assert "is not a plain function" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_if_all_fail_alone_it_can_not_be_verified(capsys: pytest.CaptureFixture[str]) -> None:
     batch("fails_at_two")
     Path("broken").touch()
@@ -149,6 +153,7 @@ def test_failed_missing_and_repeated_items_are_told(capsys: pytest.CaptureFixtur
     ]
 
 
+@pytest.mark.slow
 def test_failed_items_are_verified_with_stratify(capsys: pytest.CaptureFixture[str]) -> None:
     batch("fails_at_two")
     assert verify("fails_at_two", "--stratify") == 0
@@ -158,6 +163,7 @@ def test_failed_items_are_verified_with_stratify(capsys: pytest.CaptureFixture[s
     ]
 
 
+@pytest.mark.slow
 def test_a_journal_tells_which_records_have_changed(capsys: pytest.CaptureFixture[str]) -> None:
     """Else an answer to another question would be taken for a wrong answer."""
     batch("upper", "--journal", "run.db")
@@ -172,6 +178,7 @@ def test_a_journal_tells_which_records_have_changed(capsys: pytest.CaptureFixtur
     assert "the journal has the batches 'batch'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_printed_is_kept_out_of_the_report(capfd: pytest.CaptureFixture[str]) -> None:
     batch("chatty")
     capfd.readouterr()
@@ -181,6 +188,7 @@ def test_what_is_printed_is_kept_out_of_the_report(capfd: pytest.CaptureFixture[
     assert "printed" in told.err
 
 
+@pytest.mark.slow
 def test_an_agent_is_verified_with_its_prompt_and_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -192,6 +200,7 @@ def test_an_agent_is_verified_with_its_prompt_and_model(
     assert "is for functions" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_recorded_replies_make_a_varying_model_comparable(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -169,6 +169,7 @@ async def test_shared_messages_are_right_one_after_another(
     assert [await triage_alone(text) for text in tickets(50)] == right
 
 
+@pytest.mark.slow
 async def test_every_failure_is_recovered(autojump_clock: MockClock) -> None:
     triage.MODEL.failure_rate = 0.5
     results = await harness.fan_out(triage.triage, tickets(200), each=triage.EACH_TICKET)

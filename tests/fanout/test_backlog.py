@@ -163,6 +163,7 @@ async def test_what_ends_it_early_loses_nothing(autojump_clock: MockClock, how: 
     assert backlog.left[-1] == 99, "what it was not to lose can be given to another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("priority", [None, Priority(lambda item: -item, serial_by=lambda _: 0)])
 async def test_a_cancel_at_any_checkpoint_leaves_nothing_and_loses_nothing(
@@ -280,6 +281,7 @@ async def end_later(run: harness.Run, how: str, seconds: float) -> None:
     getattr(run, how)("enough")
 
 
+@pytest.mark.slow
 async def test_random_growth_under_random_options_ends_and_loses_nothing(
     autojump_clock: MockClock,
 ) -> None:

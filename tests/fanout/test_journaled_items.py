@@ -294,6 +294,7 @@ async def test_a_crash_of_the_function_leaves_the_rest_resumable(autojump_clock:
     await wait_all_tasks_blocked()
 
 
+@pytest.mark.slow
 def test_a_program_without_a_journal_loads_none_of_it() -> None:
     names = "[name for name in sys.modules if 'journal' in name or 'sqlite' in name]"
     code = f"import sys, harness; loaded = {names}; assert not loaded, loaded"

@@ -49,6 +49,7 @@ async def test_a_limit_of_one_runs_one_after_the_other(autojump_clock: MockClock
     assert trio.current_time() - begin == 5
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_a_million_inputs_need_no_more_than_limit_tasks(autojump_clock: MockClock) -> None:
     """Starting everything first is the most reported fault of this kind of library."""
@@ -125,6 +126,7 @@ async def test_failed_items_free_their_slots_as_others_do(autojump_clock: MockCl
     assert trio.current_time() - begin == 10
 
 
+@pytest.mark.slow
 async def test_a_body_without_checkpoints_can_neither_overflow_the_stack_nor_starve_others(
     autojump_clock: MockClock,
 ) -> None:

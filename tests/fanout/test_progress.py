@@ -200,6 +200,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.slow
 def test_missing_extra_is_named_when_it_is_used() -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert ran.stdout == (

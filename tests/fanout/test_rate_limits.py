@@ -105,6 +105,7 @@ async def test_no_request_is_sent_before_the_time_that_the_server_named(
     assert times == [0, 2, 4]
 
 
+@pytest.mark.slow
 async def test_a_thousand_tasks_outlast_an_outage(autojump_clock: MockClock) -> None:
     """A storm after a 429 uses up a budget of three attempts within seconds."""
     begin = trio.current_time()

@@ -153,6 +153,7 @@ async def test_results_survive_a_pickle(autojump_clock: MockClock) -> None:
     assert str(again.summary()) == str(results.summary())
 
 
+@pytest.mark.slow
 async def test_the_repr_of_many_results_is_short(autojump_clock: MockClock) -> None:
     results = await harness.fan_out(nap, [0.0] * 5_000)
     assert len(repr(results)) < 2_000

@@ -55,6 +55,7 @@ async def test_each_item_has_its_own_notes_and_traceback(
     assert shared.__notes__ == ["in run a/0/step"]
 
 
+@pytest.mark.slow
 async def test_a_million_items_with_one_error_take_no_memory(autojump_clock: MockClock) -> None:
     """Its traceback held the locals of every item that had raised it."""
     shared = OSError("x")

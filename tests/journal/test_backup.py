@@ -25,6 +25,7 @@ def counts(path: Path) -> object:
         return reader.counts("nightly")
 
 
+@pytest.mark.slow
 async def test_a_copy_has_all_that_was_acknowledged(tmp_path: Path) -> None:
     """While the batch goes on, and over checkpoints of its WAL: each copy is of one moment."""
     path = tmp_path / "run.db"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 import harness
 from harness.errors import JournalKeyError, JournalLockedError, JournalValueError
@@ -168,15 +168,17 @@ async def test_an_item_whose_effect_is_interrupted_is_not_done(
 
 @pytest.mark.parametrize("on_unknown", ["raise", "retry"])
 async def test_two_onces_of_a_journal_do_not_have_an_effect_twice(
-    tmp_path: Path, autojump_clock: MockClock, on_unknown: Any
+    tmp_path: Path, on_unknown: Any
 ) -> None:
     """One took the other's effect, which was under way, for one that a crash had cut off."""
     sent: list[str] = []
+    began, may_end = trio.Event(), trio.Event()
 
     async def send(idempotency_key: str) -> int:
         sent.append(idempotency_key)
         number = len(sent)
-        await trio.sleep(1)
+        began.set()
+        await may_end.wait()
         return number
 
     async with (
@@ -186,9 +188,10 @@ async def test_two_onces_of_a_journal_do_not_have_an_effect_twice(
     ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one, "mail", send)
-            await wait_all_tasks_blocked(0.05)
+            await began.wait()
             with pytest.raises(JournalLockedError, match="in another open_once"):
                 await other("mail", send)
+            may_end.set()
             assert await other("another mail", send) == 2
         assert await other("mail", send) == 1
     assert len(sent) == 2

@@ -258,6 +258,7 @@ def test_long_settings_are_quoted_from_where_they_differ(tmp_path: Path) -> None
     assert len(words) < 1_000
 
 
+@pytest.mark.slow
 async def test_a_change_is_told_wherever_the_session_that_finds_it_is_cancelled(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -441,6 +441,7 @@ async def test_the_end_of_the_block_waits_for_what_was_recorded(journal_path: st
             assert (await open_batch(journal, ending)).items == 50
 
 
+@pytest.mark.slow
 async def test_cancelled_at_any_checkpoint_it_is_closed_and_counts_right(
     tmp_path: object, autojump_clock: MockClock
 ) -> None:

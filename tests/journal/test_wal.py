@@ -33,6 +33,7 @@ async def commits(path: Path, count: int) -> list[int]:
     return lengths
 
 
+@pytest.mark.slow
 async def test_after_some_commits_the_wal_has_the_length_that_it_will_have(tmp_path: Path) -> None:
     """From then on it doesn't grow, also not at the checkpoints that come."""
     count = _wal.GROWN_AFTER_COMMITS // 2 + PAGES_PER_CHECKPOINT

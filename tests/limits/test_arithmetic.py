@@ -127,6 +127,7 @@ def test_a_charge_can_be_changed_while_it_is_in_the_window() -> None:
     assert window.used(11) == 2
 
 
+@pytest.mark.slow
 @given(
     limit=st.integers(1, 20),
     steps=st.lists(
@@ -158,6 +159,7 @@ def test_no_window_is_over_the_limit_and_no_grant_is_late(
         assert window.used(now) == used(now)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_the_promise_stays_exact() -> None:
     """Past 2,048 moments cells are shared, and free their charges late, never early."""
     limit, period = 50_000, 60.0
@@ -325,6 +327,7 @@ def test_those_that_starved_do_not_pile_up_in_their_lane() -> None:
     assert line._in_lanes == sum(map(len, line._lanes.values()))
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["join", "serve", "leave"]), st.integers(0, 40)), max_size=200

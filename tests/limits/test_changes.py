@@ -91,6 +91,7 @@ class Watched:
 AMOUNTS = st.sampled_from([5, 20, 60, 137, 400])
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.tuples(

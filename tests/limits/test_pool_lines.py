@@ -137,6 +137,7 @@ async def test_whoever_takes_them_in_whatever_order_nobody_deadlocks(
     assert done == dict.fromkeys(orders, 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "alone")])
 async def test_those_who_share_a_limiter_get_their_shares(
     names: tuple[str, ...], autojump_clock: MockClock

@@ -162,6 +162,7 @@ async def test_estimates_use_what_reserving_the_maximum_wastes(autojump_clock: M
     assert await use(estimated=True) >= 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(scaled(2, full=10)))
 async def test_network_jitter_with_headroom_causes_no_violation(
     seed: int, autojump_clock: MockClock

@@ -99,6 +99,7 @@ async def test_a_low_priority_is_granted_within_ten_minutes(
         assert granted_at > 100, "priority means something until then"
 
 
+@pytest.mark.slow
 async def test_a_large_request_is_not_overtaken_for_ever(autojump_clock: MockClock) -> None:
     """80 units among a stream of single ones: within the queue before it and one bucket."""
     limiter = Limiter("model", tokens=Rate(100, 10), burst_seconds=10)

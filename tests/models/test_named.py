@@ -88,6 +88,7 @@ async def test_an_agent_takes_the_name_of_a_model() -> None:
         assert "".join([e.payload.text async for e in stream if hasattr(e.payload, "text")])
 
 
+@pytest.mark.slow
 async def test_runs_side_by_side_share_what_is_open_and_the_last_one_closes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

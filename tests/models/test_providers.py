@@ -235,6 +235,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.slow
 async def test_the_form_of_an_answer_is_passed_on_to_be_enforced() -> None:
     request = ModelRequest([Message("user", "sort")], output_schema=SCHEMA)
     chat = (await body_of("chat", request))["response_format"]
@@ -253,6 +254,7 @@ async def test_the_form_of_an_answer_is_passed_on_to_be_enforced() -> None:
         assert not {"response_format", "text", "output_config"} & set(body)
 
 
+@pytest.mark.slow
 async def test_settings_and_options_are_sent() -> None:
     options = {
         "max_output_tokens": 50,
@@ -463,6 +465,7 @@ def test_without_its_extra_a_model_says_what_to_install(
         getattr(models, name)
 
 
+@pytest.mark.slow
 def test_models_load_no_library_before_they_are_used() -> None:
     code = (
         "import sys, harness.models as m;"

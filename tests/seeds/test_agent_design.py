@@ -216,6 +216,7 @@ async def test_events_of_a_call_below_tell_which_call_they_are_from() -> None:
     assert {event.parent_id for event in heard} == {main.id}
 
 
+@pytest.mark.slow
 async def test_the_kit_finds_nothing_in_the_moved_agent() -> None:
     agent = BaseAgent("a")
     await assert_isolated(lambda prompt: read(agent, prompt, "y"), ["x", "inject"], schedules=50)

@@ -78,12 +78,14 @@ async def test_ten_at_once_it_is_wrong(autojump_clock: MockClock) -> None:
     assert (await harness.fan_out(leaking, TASKS, limit=10)).values() != await alone(TASKS)
 
 
+@pytest.mark.slow
 async def test_the_kit_names_the_list() -> None:
     with pytest.raises(ScheduleError) as caught:
         await assert_isolated(leaking, TASKS[:3])
     assert caught.value.objects == ("tests.seeds.test_leaking_batch.LeakingAgent.messages",)
 
 
+@pytest.mark.slow
 async def test_to_look_at_it_takes_the_fault_away_and_a_replay_does_not() -> None:
     """A print or a breakpoint changed the order. A schedule is the order."""
     with pytest.raises(ScheduleError) as caught:
@@ -107,6 +109,7 @@ async def test_fixed_it_gives_at_once_what_it_gives_alone(autojump_clock: MockCl
     assert (await harness.fan_out(agent.run, TASKS, limit=10)).values() == await alone(TASKS)
 
 
+@pytest.mark.slow
 async def test_the_kit_finds_nothing_in_the_fixed_agent() -> None:
     await assert_isolated(Agent(complete).run, TASKS[:3], schedules=100)
 
@@ -158,6 +161,7 @@ async def test_a_conversation_of_one_user_never_reaches_another(autojump_clock: 
     assert results.values() == [[f"user {n}, turn {t}" for t in range(3)] for n in range(100)]
 
 
+@pytest.mark.slow
 async def test_a_thousand_evaluations_at_once_give_what_each_gives_alone(
     autojump_clock: MockClock,
 ) -> None:

@@ -110,6 +110,7 @@ async def ask_twice(record: dict[str, str]) -> list[str]:
     return [await DESK.answer(record["first"]), await DESK.answer(record["second"])]
 
 
+@pytest.mark.slow
 async def test_a_function_that_asks_a_desk_twice_is_isolated() -> None:
     record = {"first": "lost card", "second": "wrong fee"}
     other = {"first": "new pin", "second": "lost card"}

@@ -223,6 +223,7 @@ async def test_a_cancel_that_comes_after_the_effect_still_finds_it_recorded(
 # Whatever is done --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     sessions=st.lists(
         st.tuples(

@@ -12,6 +12,8 @@ from harness.flow import Pipeline, stage
 from harness.testing import NotFound, explore_schedules, faultable, find_schedule
 from tests.scale import scaled
 
+pytestmark = pytest.mark.slow
+
 SCHEDULES = scaled(50, full=400)
 
 note: RunLocal[list[int]] = RunLocal(list, name="note")

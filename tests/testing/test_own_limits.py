@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 import trio
 
 import harness
@@ -9,6 +10,8 @@ from harness.limits import Limiter
 from harness.shared import Counter
 from harness.testing import NotFound, ScheduleRun, explore_schedules, faultable, find_schedule
 from tests.scale import scaled
+
+pytestmark = pytest.mark.slow
 
 SCHEDULES = scaled(60, full=400)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import trio
 
 import harness
@@ -10,6 +11,8 @@ from harness.journal import open_journal
 from harness.shared import Counter, open_cache, open_once
 from harness.testing import NotFound, explore_schedules, faultable, find_schedule
 from tests.scale import scaled
+
+pytestmark = pytest.mark.slow
 
 SCHEDULES = scaled(60, full=400)
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NoReturn
 
 import attrs
@@ -74,7 +74,7 @@ class Keepers:
 
         Checkpoint: always.
 
-        Cancellation: the process is killed, and what it started in its own session too.
+        Cancellation: the process is killed, and so is what it started in its process group.
         """
         async with self._line:
             keeper = self._free.pop()
@@ -90,7 +90,9 @@ async def _call(keeper: _Keeper, number: int) -> Any:
     try:
         status, size = _ANSWER.unpack(await _read(keeper.answers, _ANSWER.size))
     except trio.Cancelled:
-        os.killpg(pid, signal.SIGKILL)
+        assert pid > 0  # To kill the group 0 would be to kill this program, and who started it.
+        with suppress(ProcessLookupError):  # It has just ended.
+            os.killpg(pid, signal.SIGKILL)
         _, size = _ANSWER.unpack(await _read(keeper.answers, _ANSWER.size, shielded=True))
         await _read(keeper.answers, size, shielded=True)
         raise
@@ -208,6 +210,7 @@ def _keep(
             pid = os.fork()
             if not pid:
                 _end_with(lambda: _run(function, items[number], answer))  # noqa: B023
+            _lead_a_group(pid)
             os.write(answers, _ORDER.pack(pid))
             _, status = os.waitpid(pid, 0)
             answer.seek(0)
@@ -217,9 +220,18 @@ def _keep(
             pipe.write(_ANSWER.pack(code, len(pickled)) + pickled)
 
 
+def _lead_a_group(pid: int) -> None:
+    """Put a process into a group of its own, so that all it starts can be killed with it.
+
+    Both sides call it: whoever kills the group finds it, and so does whoever adds to it.
+    """
+    with suppress(ProcessLookupError, PermissionError):  # It has ended meanwhile.
+        os.setpgid(pid, pid)
+
+
 def _run(function: Callable[[Any], Awaitable[Any]], item: Any, answer: BinaryIO) -> None:
-    """Call the function, in a session of its own, so that all it starts can be killed with it."""
-    os.setsid()
+    """Call the function, in a process group of its own, and leave its value in the file."""
+    _lead_a_group(os.getpid())
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         ended = Ended(trio.run(_value_of, function, item), None)

@@ -13,6 +13,7 @@ async def answer(question: str) -> str:
     return question.upper()
 
 
+@pytest.mark.slow
 async def test_three_runs_of_two_calls_have_ninety_orders() -> None:
     orders: list[tuple[str, ...]] = []
     ask = arriving(answer)
@@ -37,6 +38,7 @@ async def test_three_runs_of_two_calls_have_ninety_orders() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_an_aggregate_that_depends_on_the_order_is_found_and_replays() -> None:
     ask = arriving(answer)
 

@@ -52,6 +52,7 @@ def test_the_report_names_tasks_places_and_the_object() -> None:
     assert f'@explore_schedules(schedule="{error.schedule}")' in words
 
 
+@pytest.mark.slow
 def test_the_replay_string_shows_the_same_and_nothing_else() -> None:
     error = failure(overspends)
     assert error.schedule is not None

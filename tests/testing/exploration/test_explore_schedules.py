@@ -83,6 +83,7 @@ async def test_the_context_of_the_caller_is_copied() -> None:
     assert variable.get() == "outside"
 
 
+@pytest.mark.slow
 async def test_runs_open_in_each_schedule() -> None:
     @explore_schedules(schedules=30)
     async def test() -> None:
@@ -133,6 +134,7 @@ def test_what_is_no_test_is_refused() -> None:
 # The report -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:
     with pytest.raises(ScheduleError) as caught:
         await explore_schedules(lost_update)()
@@ -149,6 +151,7 @@ async def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:
         await explore_schedules(schedule=error.schedule)(lost_update)()
 
 
+@pytest.mark.slow
 async def test_a_deadlock_is_the_cause() -> None:
     with pytest.raises(ScheduleError, match="'both' waits in") as caught:
         await explore_schedules(TOYS["two_locks, even"])()
@@ -167,6 +170,7 @@ async def test_a_test_that_fails_in_every_order_says_so() -> None:
     assert caught.value.schedules_run == 1
 
 
+@pytest.mark.slow
 async def test_a_replay_of_other_code_is_told() -> None:
     with pytest.raises(ScheduleError) as caught:
         await explore_schedules(lost_update)()
@@ -254,6 +258,7 @@ async def test_a_skip_is_no_failure() -> None:
         await explore_schedules(test)()
 
 
+@pytest.mark.slow
 async def test_options_from_outside_come_first() -> None:
     runs = 0
 
@@ -322,6 +327,7 @@ async def test_bad():
 """
 
 
+@pytest.mark.slow
 async def test_what_a_test_imports_is_not_imported_before_it_has_set_things_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

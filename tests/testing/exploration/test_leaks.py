@@ -7,13 +7,14 @@ from harness.testing import explore_schedules
 from tests.scale import scaled
 from tests.testing.exploration.leaks import LEAKS, Leak
 
+pytestmark = pytest.mark.slow
+
 SEEDS = scaled(5, full=30)
 CORRECTED_SCHEDULES = scaled(60, full=300)
 
 each_leak = pytest.mark.parametrize("leak", LEAKS.values(), ids=LEAKS.keys())
 
 
-@pytest.mark.slow
 @each_leak
 async def test_a_leak_is_found_from_every_seed_and_its_object_named(leak: Leak) -> None:
     for seed in range(SEEDS):

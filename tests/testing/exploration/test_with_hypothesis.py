@@ -1,5 +1,6 @@
 """Schedules and Hypothesis go together: inputs drawn outside, orders explored inside."""
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from harness.testing import Schedule, explore_schedules, run_schedule
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(names=st.lists(st.sampled_from("abc"), min_size=1, max_size=3))
 @explore_schedules(schedules=10)

@@ -127,6 +127,7 @@ async def a_cancelled_waiter_takes_the_place_along() -> None:
         nursery.start_soon(cancel)
 
 
+@pytest.mark.slow
 async def test_a_deadlock() -> None:
     with pytest.raises(ScheduleError) as caught:
         await a_cancelled_waiter_takes_the_place_along()
@@ -148,5 +149,6 @@ async def tasks_append_to_a_list() -> None:
     assert sorted(done) == [1, 2]
 
 
+@pytest.mark.slow
 async def test_what_is_shared_on_purpose_is_no_failure() -> None:
     await tasks_append_to_a_list()

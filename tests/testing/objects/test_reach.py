@@ -172,6 +172,7 @@ async def _imports_late(text: str) -> list[str]:
     return list(notes)
 
 
+@pytest.mark.slow
 async def test_a_module_that_only_a_run_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ async def test_every_way_to_ask_gives_the_same_answer() -> None:
     assert provider.statistics().connections == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["", "/v1"])
 async def test_base_urls_work_with_and_without_the_version(version: str) -> None:
     async with open_provider(answer=answer) as provider:

@@ -124,6 +124,7 @@ async def test_latency_takes_its_time(autojump_clock: MockClock) -> None:
     assert trio.current_time() == 2.5
 
 
+@pytest.mark.slow
 async def test_latency_between_bounds_and_with_a_tail(autojump_clock: MockClock) -> None:
     async def latencies(faults: Faults) -> list[float]:
         taken: list[float] = []

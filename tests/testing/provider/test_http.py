@@ -241,6 +241,7 @@ async def test_endless_headers_are_refused() -> None:
         assert await still_serves(provider)
 
 
+@pytest.mark.slow
 async def test_garbage_never_brings_it_down() -> None:
     """Seeded noise, and proper requests with some bytes wrong: each gets an error or is closed."""
     draw = random.Random(11)

@@ -468,6 +468,7 @@ def test_an_error_that_nobody_waits_for_is_kept_for_the_report() -> None:
     assert "invalid literal" in run(program).unheard[0]
 
 
+@pytest.mark.slow
 def test_the_process_is_as_it_was() -> None:
     def state() -> tuple[Any, ...]:
         gc.collect()
@@ -533,6 +534,7 @@ def test_a_loop_beside_the_controlled_one_keeps_its_own_time_and_order() -> None
 # Replays ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_replay_diverges() -> None:
     """Half of them of programs that fail: threads, sets of tasks, timers and callbacks included."""
     each = 40 if os.environ.get("HARNESS_FULL") else 5

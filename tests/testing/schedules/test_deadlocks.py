@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import trio
 
 from harness.errors import DeadlockError, LivelockError
@@ -104,6 +105,7 @@ def test_an_endless_loop_is_a_livelock(backend: StepBackend) -> None:
     assert "test_deadlocks.py" in str(run.error)
 
 
+@pytest.mark.slow
 @each_backend
 def test_an_endless_loop_that_takes_no_cancel_ends_too(backend: StepBackend) -> None:
     async def program() -> None:

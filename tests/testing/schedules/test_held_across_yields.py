@@ -81,6 +81,7 @@ def test_two_that_one_task_reads_in_turns_are_an_error_each_time(program: object
         assert "holds the run 'a'" in str(error)
 
 
+@pytest.mark.slow
 async def test_the_isolation_check_judges_a_reader_by_what_it_reads() -> None:
     async def agent(prompt: str) -> list[str]:
         async with aclosing(stream(prompt)) as one:

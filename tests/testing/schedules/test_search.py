@@ -107,6 +107,7 @@ def test_a_replay_of_other_code_says_at_which_decision(other: Toy, at: int) -> N
     assert run_schedule(letters, str(recorded.schedule)).diverged_at is None
 
 
+@pytest.mark.slow
 def test_a_small_program_is_explored_to_the_end() -> None:
     orders: set[str] = set()
 

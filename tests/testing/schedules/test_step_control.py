@@ -42,6 +42,7 @@ def test_without_a_choice_a_task_goes_on_until_it_has_to_wait(backend: StepBacke
     assert run.names[1:] == ("a", "b", "c")
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=8))
 def test_both_ways_make_the_same_steps(deviations: list[tuple[int, int]]) -> None:
     """The slow way is only a fallback if a schedule means the same in it."""

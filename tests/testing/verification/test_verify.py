@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import trio
 import harness
 from harness.errors import HarnessError
 from harness.testing import Recorded, Verification, verify
-from harness.testing.verification import Sample
+from harness.testing.verification import Sample, _alone
 from harness.testing.verification._differences import differences
 
 
@@ -51,6 +52,7 @@ def verdicts(found: Verification) -> list[str]:
     return [one.verdict for one in sorted(found.checked, key=lambda one: one.key)]
 
 
+@pytest.mark.slow
 def test_each_item_is_alone_with_what_the_program_has_at_its_start() -> None:
     """In one process, the second item found the first one's messages, and nothing matched."""
     found = verify(leaking, recorded("t0", "t0 / t1", "t2"))
@@ -68,6 +70,7 @@ def test_results_of_a_fan_out_can_be_verified() -> None:
     assert str(found) == "0 of 3 differ, and that is all of them\ndrawn with seed 0"
 
 
+@pytest.mark.slow
 def test_an_item_that_differs_from_itself_is_counted_apart() -> None:
     found = verify(at_random, recorded(*[2.0] * 4))
     assert verdicts(found) == ["varies"] * 4
@@ -82,6 +85,7 @@ def test_a_comparer_says_what_is_the_same() -> None:
     assert verdicts(close) == ["same", "differs"]
 
 
+@pytest.mark.slow
 def test_what_differs_once_is_not_taken_for_a_leak() -> None:
     """With one run alone, a model that varies looks like a leak."""
     assert verdicts(verify(at_random, recorded(2.0), repeats=1)) == ["differs"]
@@ -99,6 +103,7 @@ async def breaks(text: str) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_what_fails_alone_is_told_and_ends_nothing_else() -> None:
     found = verify(breaks, recorded("t0", "t1", "t2", "t3"))
     assert verdicts(found) == ["failed", "failed", "failed", "same"]
@@ -110,6 +115,7 @@ def test_what_fails_alone_is_told_and_ends_nothing_else() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_if_all_fail_nothing_was_verified() -> None:
     assert not verify(breaks, recorded("t0", "t1")).ran
 
@@ -127,6 +133,22 @@ def test_a_timeout_kills_the_process() -> None:
     assert time.monotonic() - started_at < 20
 
 
+def test_a_process_leads_its_group_before_anybody_can_kill_it() -> None:
+    async def blocks(text: str) -> None:
+        time.sleep(60)  # noqa: ASYNC251
+
+    groups: list[bool] = []
+    with _alone.open_keepers(blocks, [""], count=1) as keepers:
+        (keeper,) = keepers._free
+        for _ in range(20):
+            os.write(keeper.orders, _alone._ORDER.pack(0))
+            (pid,) = _alone._ORDER.unpack(os.read(keeper.answers, _alone._ORDER.size))
+            groups.append(os.getpgid(pid) == pid)
+            os.kill(pid, signal.SIGKILL)
+            os.read(keeper.answers, _alone._ANSWER.size)
+    assert groups == [True] * 20
+
+
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -139,6 +161,7 @@ def children() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
 def test_no_process_and_no_descriptor_is_left(tmp_path: Any) -> None:
     before = open_descriptors(), children()
@@ -192,6 +215,7 @@ def test_bad_numbers_and_empty_batches_are_refused() -> None:
         verify(upper, recorded("a", status="failed"))
 
 
+@pytest.mark.slow
 def test_failed_items_are_verified_if_asked() -> None:
     batch = [
         Recorded(key="a", item="t3", value="t3"),
