@@ -372,7 +372,7 @@ class Account:
 
     async def spend(self, amount: int) -> None:
         if self.left >= amount:
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
             self.left -= amount
 
 
