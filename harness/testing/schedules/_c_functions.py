@@ -146,7 +146,8 @@ def inside(thing: Any) -> Iterator[Touched]:
             pending.append(_behind(one))
             continue
         elif not isinstance(one, _FROZEN):
-            continue  # Its own methods say what they read.
+            _refuse_opaque(one)  # The methods of others say what they read.
+            continue
         pending += [*one.keys(), *one.values()] if isinstance(one, dict) else list(one)
 
 
@@ -161,11 +162,21 @@ def surface(thing: Any) -> Iterator[Touched]:
             yield from surface(one)
     elif thing is UNKNOWN:
         yield Touched(UNKNOWN, WHOLE, False)
-    elif not is_atom(thing) and hasattr(type(thing), "__next__"):
-        yield Touched(thing, WHOLE, True)
-        if not isinstance(thing, types.GeneratorType):
-            for held in gc.get_referents(thing):
-                yield from surface(held)
+    elif not is_atom(thing):
+        _refuse_opaque(thing)
+        if hasattr(type(thing), "__next__"):
+            yield Touched(thing, WHOLE, True)
+            if not isinstance(thing, types.GeneratorType) and not is_of_python(type(thing)):
+                for held in gc.get_referents(thing):
+                    yield from surface(held)
+
+
+def _refuse_opaque(thing: Any) -> None:
+    """Refuse to guess what C code reads of an object that only C code can look into."""
+    kind = type(thing)
+    known = kind.__module__ in ("builtins", *_OWN_STATE) and kind is not memoryview
+    if not (known or is_of_python(kind) or thing is UNKNOWN or isinstance(thing, Over)):
+        raise UnseenError(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _behind(view: Any) -> Any:
@@ -201,7 +212,8 @@ def item(container: Any, key: Any, *, writes: bool, deletes: bool = False) -> It
 
 def is_of_python(cls: type[Any]) -> bool:
     """Tell whether a class may have been written in Python."""
-    return bool(cls.__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    # Py_TPFLAGS_HEAPTYPE, and not Py_TPFLAGS_IMMUTABLETYPE.
+    return cls.__flags__ & (1 << 9 | 1 << 8) == 1 << 9
 
 
 def call(function: Any, arguments: Sequence[Any]) -> Iterator[Touched]:
@@ -215,7 +227,8 @@ def call(function: Any, arguments: Sequence[Any]) -> Iterator[Touched]:
     if isinstance(function, weakref.ref):
         return
     if isinstance(function, type):
-        if function.__module__ not in ("builtins", *_OWN_STATE, *_MODULES):
+        known = function.__module__ in ("builtins", *_OWN_STATE, *_MODULES)
+        if not known and not issubclass(function, (*ATOMS, *CONTAINERS)):
             raise UnseenError(f"{function.__module__}.{function.__qualname__}")
         for argument in arguments:
             yield from inside(argument)
@@ -289,7 +302,7 @@ def _method(own: Any, name: str, arguments: Sequence[Any]) -> Iterator[Touched]:
         yield from inside(argument)
 
 
-_OF_EVERY_OBJECT = {"__init__", "__setattr__", "__delattr__", "__init_subclass__", "__reduce_ex__"}
+_OF_EVERY_OBJECT = {"__init__", "__setattr__", "__delattr__", "__init_subclass__"}
 
 
 def is_future(thing: Any) -> bool:

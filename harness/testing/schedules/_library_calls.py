@@ -83,6 +83,8 @@ def library_call(frame: FrameType, *, is_resumed: bool) -> Iterator[Touched]:
     name = code.co_qualname
     file = code.co_filename
     if file.startswith((_OUTCOME, _OURS)):
+        if name in ("trio.to_thread_run_sync", "run_sync", "ControlledLoop.run_in_executor"):
+            yield EVERYTHING
         return
     if is_resumed and file.startswith(_TRIO):
         return  # What it waited for was handed to it.

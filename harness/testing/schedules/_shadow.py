@@ -15,7 +15,15 @@ import dis
 import operator
 import sys
 from collections.abc import Callable, Hashable, Iterable
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, Protocol
 
 import attrs
@@ -31,7 +39,6 @@ from harness.testing.schedules._c_functions import (
     inside,
     is_atom,
     is_future,
-    is_of_python,
     item,
     result_of,
     surface,
@@ -224,7 +231,9 @@ def _store_deref(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None
 
 def _load_attr(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
     owner, name = shadow.pop(), one.argval
-    shadow.notes.touch(owner, name, writes=False)
+    # Whatever is in it can be changed through it.
+    is_dict = name == "__dict__" and not isinstance(owner, ModuleType)
+    shadow.notes.touch(owner, WHOLE if is_dict else name, writes=is_dict)
     found = attribute_of(owner, name)
     is_function = isinstance(found, FunctionType | MethodType | BuiltinFunctionType)
     if is_function or (found is not UNKNOWN and _is_descriptor(found)):
@@ -299,9 +308,9 @@ def _binary_op(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
         _subscript(shadow, frame, one)
         return
     left, right = shadow.pops(2)
-    in_place = one.argrepr.endswith("=")
+    in_place, formats = one.argrepr.endswith("="), one.argrepr.startswith("%")
     for operand in (left, right):
-        shadow.look_at(operand, deep=one.argrepr.startswith("%"))
+        shadow.look_at(operand, deep=formats or not isinstance(operand, CONTAINERS))
     if in_place and isinstance(left, CONTAINERS):
         shadow.notes.touch(left, WHOLE, writes=True)
         shadow.push(left)
@@ -414,6 +423,17 @@ def _yield(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
         shadow.push(UNKNOWN)
 
 
+def _get_aiter(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
+    thing = shadow.pop()
+    shadow.push(thing if isinstance(thing, AsyncGeneratorType) else UNKNOWN)
+
+
+def _get_anext(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
+    if shadow.stack and isinstance(shadow.stack[-1], AsyncGeneratorType):
+        shadow.notes.touch(shadow.stack[-1], WHOLE, writes=True)
+    shadow.push(UNKNOWN)
+
+
 def _get_awaitable(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
     if shadow.stack and is_future(shadow.stack[-1]):
         shadow.notes.touch(shadow.stack[-1], "result", writes=False)
@@ -490,7 +510,7 @@ def _is_made_in_python(cls: type[Any]) -> bool:
     init, new = attribute_of(cls, "__init__"), attribute_of(cls, "__new__")
     if isinstance(init, FunctionType) or isinstance(getattr(new, "__func__", new), FunctionType):
         return True
-    return is_of_python(cls) and init is object.__init__
+    return init is object.__init__ and new is object.__new__
 
 
 _TABLE: dict[str, Any] = {
@@ -572,6 +592,8 @@ _TABLE: dict[str, Any] = {
     "SEND": _send,
     "YIELD_VALUE": _yield,
     "GET_AWAITABLE": _get_awaitable,
+    "GET_AITER": _get_aiter,
+    "GET_ANEXT": _get_anext,
     **dict.fromkeys(("BEFORE_WITH", "BEFORE_ASYNC_WITH"), _with),
     "IMPORT_NAME": _import,
     "IMPORT_FROM": _taking(0, UNKNOWN),

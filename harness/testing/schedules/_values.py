@@ -18,6 +18,8 @@ class _Mark:
 UNKNOWN: Final[Any] = _Mark("unknown")
 """Any object."""
 
+MISSING: Final[Any] = _Mark("missing")
+
 
 class _Fresh(str):
     __slots__ = ()
@@ -42,13 +44,9 @@ def attribute_of(thing: Any, name: str) -> Any:
                 value = vars(cls)[name]
                 return FRESH if type(value).__name__ == "getset_descriptor" else value
         return UNKNOWN
-    try:
-        is_local = isinstance(thing, threading.local)
-        own = thing.__dict__ if is_local else object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        own = {}
-    if isinstance(own, dict) and name in own:
-        return own[name]
+    own = own_attribute_of(thing, name)
+    if own is not MISSING:
+        return own
     for cls in type(thing).__mro__:
         if name in vars(cls):
             value = vars(cls)[name]
@@ -59,6 +57,18 @@ def attribute_of(thing: Any, name: str) -> Any:
                     return UNKNOWN
             return UNKNOWN if isinstance(value, property) or _computes(value) else value
     return UNKNOWN
+
+
+def own_attribute_of(thing: Any, name: str) -> Any:
+    """Return an attribute that an object has, not its class; `MISSING` if there is none."""
+    if isinstance(thing, type):
+        return vars(thing).get(name, MISSING)
+    try:
+        is_local = isinstance(thing, threading.local)
+        own = thing.__dict__ if is_local else object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return MISSING
+    return own.get(name, MISSING) if isinstance(own, dict) else MISSING
 
 
 def _computes(value: Any) -> bool:

@@ -15,22 +15,22 @@ import gc
 import inspect
 import os
 import sys
-from collections.abc import Hashable, Sequence
-from types import FrameType
+from collections.abc import Hashable, Iterator, Sequence
+from types import FrameType, ModuleType
 from typing import Any
 
 import attrs
 
 from harness._words import error_in_words
 from harness.runs._frames import is_user_code
-from harness.testing.schedules._c_functions import UnseenError
+from harness.testing.schedules._c_functions import UnseenError, is_of_python
 from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, controlled
-from harness.testing.schedules._effects import ANY, Effects, Things
+from harness.testing.schedules._effects import ANY, WHOLE, Effects, Things
 from harness.testing.schedules._library_calls import EVERYTHING, is_library, library_call
 from harness.testing.schedules._shadow import Shadow
 from harness.testing.schedules._strand import Strand
-from harness.testing.schedules._values import UNKNOWN
+from harness.testing.schedules._values import UNKNOWN, attribute_of, own_attribute_of
 
 STEPS_AT_MOST = 5_000
 """How many steps of a run are watched."""
@@ -199,8 +199,14 @@ class Watch:
 
     def touch(self, thing: Any, key: Hashable, *, writes: bool) -> None:
         """Note that an object was touched; see `Notes`."""
+        line = self._line()
+        if isinstance(thing, ModuleType):
+            thing = vars(thing)
         number = ANY if thing is UNKNOWN else self.things.number(thing)
-        self._effects.add(number, key, writes, self._line())
+        self._effects.add(number, key, writes, line)
+        if not writes and isinstance(key, str) and key is not WHOLE:
+            for cls in _looked_up_in(thing, key):
+                self._effects.add(self.things.number(cls), key, False, line)
 
     def touch_variable(self, name: str, *, writes: bool) -> None:
         """Note that a variable of a function around was touched."""
@@ -287,6 +293,15 @@ class Watch:
 
 
 _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+def _looked_up_in(thing: Any, name: str) -> Iterator[type[Any]]:
+    """Yield the classes whose attribute is read if an object has none of its own."""
+    cls = thing if isinstance(thing, type) else type(thing)
+    if is_of_python(cls) and attribute_of(thing, name) is not own_attribute_of(thing, name):
+        for base in cls.__mro__:
+            if base is not thing and is_of_python(base):
+                yield base
 
 
 def _is_at_yield(frame: FrameType) -> bool:

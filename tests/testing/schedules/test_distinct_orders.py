@@ -1,13 +1,15 @@
 """Orders that no assertion can tell apart are run once, and none that can be is left out."""
 
+import array
 import asyncio
 import math
 import random
+import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -351,6 +353,85 @@ def test_a_write_and_a_read_are_seen_whatever_does_them(
 
     seen, ends, ran = distinct(program)
     assert (seen.orders, seen.distinct, ran, len(ends)) == (2, 2, 2, 2)
+
+
+class Counted:
+    count = 0
+    more: ClassVar[dict[str, int]] = {}
+
+
+TOTAL = 0
+
+
+def add_to_total() -> None:
+    global TOTAL
+    TOTAL += 1
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        pytest.param(lambda: setattr(Counted, "count", 1), lambda: Counted().count, id="class"),
+        pytest.param(add_to_total, lambda: sys.modules[__name__].TOTAL, id="global"),  # type: ignore[attr-defined]
+        pytest.param(lambda: Counted.more.update(a=1), lambda: {**Counted.more}, id="unpacked"),
+        pytest.param(lambda: Counted.more.update(a=1), lambda: Counted.more | {}, id="joined"),
+    ],
+)
+def test_what_outlives_a_run_is_seen_whichever_way_it_is_reached(
+    write: Callable[[], object], read: Callable[[], object]
+) -> None:
+    async def program() -> None:
+        async def writer() -> None:
+            write()
+
+        async def reader() -> None:
+            read()
+
+        await together(writer, reader)
+
+    seen, _, ran = distinct(program)
+    assert (seen.orders, seen.distinct, ran, seen.unseen) == (2, 2, 2, ())
+
+
+def test_an_async_generator_that_tasks_share_is_seen() -> None:
+    async def program() -> list[int]:
+        async def count() -> AsyncIterator[int]:
+            number = 0
+            while True:
+                number += 1
+                yield number
+
+        numbers = count()
+        got = [0, 0]
+
+        async def take(which: int) -> None:
+            async for number in numbers:
+                got[which] = number
+                break
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take, 0)
+            nursery.start_soon(take, 1)
+        await numbers.aclose()  # type: ignore[attr-defined]
+        return got
+
+    _, ends, _ = distinct(program)
+    assert ends == {"Value([1, 2])", "Value([2, 1])"}
+
+
+def test_what_only_c_code_can_look_into_is_named() -> None:
+    async def program() -> None:
+        numbers = array.array("i", [0])
+
+        async def work() -> None:
+            numbers[0] += 1
+            await trio.lowlevel.checkpoint()
+
+        await together(work, work)
+
+    seen, _, _ = distinct(program)
+    assert not seen.exhaustive
+    assert any("array" in words for words in seen.unseen)
 
 
 # Races ------------------------------------------------------------------------------------------
