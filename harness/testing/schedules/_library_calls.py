@@ -9,6 +9,7 @@ anybody. Who wakes whom is seen by whoever makes the steps.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Iterator
 from types import FrameType
@@ -70,7 +71,12 @@ EVERYTHING = Touched(None, WHOLE, True)
 
 def is_library(frame: FrameType) -> bool:
     """Tell whether a frame is of a library whose functions are known here."""
-    return frame.f_code.co_filename.startswith((_TRIO, _ASYNCIO, _OUTCOME, _OURS))
+    return _is_of_library(frame.f_code.co_filename)
+
+
+@functools.cache
+def _is_of_library(filename: str) -> bool:
+    return filename.startswith((_TRIO, _ASYNCIO, _OUTCOME, _OURS))
 
 
 def library_call(frame: FrameType, *, is_resumed: bool) -> Iterator[Touched]:

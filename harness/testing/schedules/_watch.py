@@ -11,12 +11,13 @@ depending on every other, so nothing is left out, and nothing saved.
 from __future__ import annotations
 
 import dis
+import functools
 import gc
 import inspect
 import os
 import sys
 from collections.abc import Hashable, Iterator, Sequence
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import attrs
@@ -221,7 +222,7 @@ class Watch:
 
     def _line(self) -> tuple[str, int] | None:
         frame = self._frame
-        while frame is not None and not is_user_code(frame.f_code.co_filename):
+        while frame is not None and not _is_users(frame.f_code.co_filename):
             frame = frame.f_back
         return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
@@ -249,7 +250,7 @@ class Watch:
             frame.f_trace_lines = False
             return self._on_return
         if shadow is None and not (
-            frame.f_code.co_flags & _SUSPENDABLE or is_user_code(frame.f_code.co_filename)
+            frame.f_code.co_flags & _SUSPENDABLE or _is_users(frame.f_code.co_filename)
         ):
             return None  # What a library, or Python itself, does for its own purposes.
         if frame not in self._shadows:
@@ -306,12 +307,21 @@ def _looked_up_in(thing: Any, name: str) -> Iterator[type[Any]]:
 
 def _is_at_yield(frame: FrameType) -> bool:
     """Return whether a frame being left is going to wait, or one being entered has waited."""
-    code = frame.f_code.co_code
+    halts = _halts(frame.f_code)
     # Python may already be one instruction further on, of two bytes.
-    return any(
-        offset >= 0 and dis.opname[code[offset]] in ("YIELD_VALUE", "SEND")
-        for offset in (frame.f_lasti, frame.f_lasti - 2)
+    return frame.f_lasti in halts or frame.f_lasti - 2 in halts
+
+
+@functools.cache
+def _halts(code: CodeType) -> frozenset[int]:
+    return frozenset(
+        one.offset for one in dis.get_instructions(code) if one.opname in ("YIELD_VALUE", "SEND")
     )
+
+
+@functools.cache
+def _is_users(filename: str) -> bool:
+    return is_user_code(filename)
 
 
 def _awaited(task: Any, control: Control) -> set[int]:

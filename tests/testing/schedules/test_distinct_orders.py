@@ -63,10 +63,10 @@ async def together(*works: Callable[[], Awaitable[object]]) -> None:
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_it_ends_in_every_way_that_any_order_ends(backend: Kind) -> None:
     """What is left out is the same as something that is run: checked against brute force."""
-    orders_at_most = scaled(150, full=3_000)
+    orders_at_most = scaled(100, full=3_000)
 
     @settings(
-        max_examples=scaled(20, full=500),
+        max_examples=scaled(12, full=500),
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
@@ -157,12 +157,14 @@ def test_two_philosophers_have_eight_orders_of_which_five_are_distinct() -> None
     assert ends == {"Value(None)", "DeadlockError"}
 
 
+@pytest.mark.slow
 def test_three_philosophers_are_found_to_deadlock() -> None:
     found = find_schedule(philosophers(3), search="distinct")
     assert isinstance(found, Found)
     assert isinstance(found.error, DeadlockError)
 
 
+@pytest.mark.slow
 def test_tasks_that_all_write_to_one_list_have_only_distinct_orders() -> None:
     seen, _, ran = distinct(lambda: letters("abc"))
     assert (seen.orders, seen.distinct, ran) == (90, 90, 90)
@@ -302,6 +304,7 @@ def test_a_program_that_another_run_changes_is_noticed() -> None:
     assert any("differs from run to run" in words for words in seen.unseen)
 
 
+@pytest.mark.slow
 def test_too_many_orders_are_left_to_the_usual_search() -> None:
     seen, _, ran = distinct(lambda: letters("abcd", 5), schedules=60)
     assert (seen.schedules, ran) == (50, 60)

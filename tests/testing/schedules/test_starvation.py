@@ -10,6 +10,8 @@ import trio
 from harness.errors import LivelockError, StarvationError
 from harness.testing import Found, NotFound, find_schedule, run_schedule
 
+pytestmark = pytest.mark.slow
+
 
 class ReadersFirst:
     """A lock for readers and writers: a writer waits until nobody reads."""
@@ -74,6 +76,7 @@ def test_who_only_waits_long_is_not_starved() -> None:
     assert isinstance(found, NotFound)
 
 
+@pytest.mark.long
 def test_an_endless_program_says_who_is_starved_without_being_asked() -> None:
     error = LivelockError("")
 

@@ -52,7 +52,7 @@ def in_a_row(depth: int, before: int) -> Callable[[], Any]:
 def test_priorities_find_a_fault_at_least_as_often_as_their_bound_says(
     depth: int, before: int
 ) -> None:
-    tries = scaled(120, full=2_000)
+    tries = scaled(60, full=2_000)
     program = in_a_row(depth, before)
     failed = 0
 
@@ -66,18 +66,18 @@ def test_priorities_find_a_fault_at_least_as_often_as_their_bound_says(
     assert failed / tries >= 1 / found.bound.one_in
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_priorities_find_deep_faults_sooner_than_choices_at_random() -> None:
     """Of a task that must stay put while others get far."""
-    seeds = scaled(6, full=30)
+    seeds = scaled(5, full=30)
 
     def median(way: Any) -> float:
         return statistics.median(
-            found.schedules_run if isinstance(found, Found) else 300
+            found.schedules_run if isinstance(found, Found) else 100
             for seed in range(seeds)
             for found in [
                 find_schedule(
-                    in_a_row(2, 12), schedules=300, seed=seed, search=way, depth=2, shrink=False
+                    in_a_row(2, 12), schedules=100, seed=seed, search=way, depth=2, shrink=False
                 )
             ]
         )
@@ -85,6 +85,7 @@ def test_priorities_find_deep_faults_sooner_than_choices_at_random() -> None:
     assert median("priorities") * 3 < median("random")
 
 
+@pytest.mark.slow
 def test_the_bound_is_said() -> None:
     found = find_schedule(lambda: letters("ab", 3), schedules=100, search="priorities", depth=2)
     assert isinstance(found, NotFound)
@@ -107,6 +108,7 @@ def test_the_last_task_to_drop_need_not_be_the_lowest() -> None:
 # When to stop -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["random", "priorities"])
 def test_a_search_ends_when_one_more_schedule_would_hardly_show_anything(way: Any) -> None:
     found = find_schedule(lambda: letters("ab"), schedules=2_000, search=way, enough_below=0.1)
@@ -121,6 +123,7 @@ def test_a_search_ends_when_one_more_schedule_would_hardly_show_anything(way: An
     assert "one more shows a new one with a chance of about" in found.in_words
 
 
+@pytest.mark.slow
 def test_a_search_that_still_finds_new_orders_goes_on() -> None:
     found = find_schedule(
         lambda: letters("abc", 4), schedules=40, search="random", enough_below=0.1
@@ -134,6 +137,7 @@ def test_the_limit_is_the_usual_one_of_a_count(count: int, limit: float) -> None
     assert most_expected(count) == pytest.approx(limit, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_chance_of_something_new_is_below_its_limit_19_times_in_20() -> None:
     """Checked with drawn kinds of known chances: the true chance is that of all that are unseen."""
     random = Random(5)
