@@ -90,8 +90,8 @@ class OrdersSeen:
                 f"{_percent(self.chance_of_new)}, at most {_percent(self.chance_at_most)}"
             )
         if self.unseen:
-            more = f" and {len(self.unseen) - 1} more" if len(self.unseen) > 1 else ""
-            words += f"; not seen: {self.unseen[0]}{more}"
+            first, *more = self.unseen
+            words += f"; not seen: {first}{f' and {len(more)} more' if more else ''}"
         if self.races:
             count = len(self.races)
             words += f"; {count} pair{'s'[: count != 1]} of lines raced"
