@@ -90,8 +90,8 @@ class OrdersSeen:
                 f"{_percent(self.chance_of_new)}, at most {_percent(self.chance_at_most)}"
             )
         if self.unseen:
-            first, *more = self.unseen
-            words += f"; not seen: {first}{f' and {len(more)} more' if more else ''}"
+            first, *others = self.unseen
+            words += f"; not seen: {first}{f' and {len(others)} more' if others else ''}"
         if self.races:
             count = len(self.races)
             words += f"; {count} pair{'s'[: count != 1]} of lines raced"

@@ -381,6 +381,7 @@ class Counted:
     more: ClassVar[dict[str, int]] = {}
 
 
+COUNTED = Counted()
 TOTAL = 0
 
 
@@ -392,7 +393,7 @@ def add_to_total() -> None:
 @pytest.mark.parametrize(
     ("write", "read"),
     [
-        pytest.param(lambda: setattr(Counted, "count", 1), lambda: Counted().count, id="class"),
+        pytest.param(lambda: setattr(Counted, "count", 1), lambda: COUNTED.count, id="class"),
         pytest.param(add_to_total, lambda: sys.modules[__name__].TOTAL, id="global"),
         pytest.param(lambda: Counted.more.update(a=1), lambda: {**Counted.more}, id="unpacked"),
         pytest.param(lambda: Counted.more.update(a=1), lambda: Counted.more | {}, id="joined"),
