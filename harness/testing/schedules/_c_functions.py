@@ -76,10 +76,16 @@ _WRITE_THE_FIRST = {"heappush", "heappop", "heapify", "heapreplace", "heappushpo
 _NAMED = {"getattr": False, "hasattr": False, "setattr": True, "delattr": True}
 """Functions for an attribute by its name, each with whether it writes."""
 
+_LOOK_AROUND = {
+    *("get_running_loop", "_get_running_loop", "current_task", "exc_info", "getrecursionlimit"),
+    *("_getframe", "get_ident"),
+}
+"""Functions that tell where they are called."""
+
 _OWN_STATE = {
     *("_collections", "collections", "itertools", "functools", "_functools"),
     *("_asyncio", "asyncio", "_thread", "threading", "datetime", "re", "decimal", "_operator"),
-    *("enum", "types", "_struct", "uuid", "weakref"),
+    *("enum", "types", "_struct", "uuid", "weakref", "_contextvars"),
 }
 """Modules of types whose methods change nothing but the object itself."""
 
@@ -135,6 +141,8 @@ def inside(thing: Any) -> Iterator[Touched]:
         one = pending.pop()
         if one is UNKNOWN:
             yield Touched(UNKNOWN, WHOLE, False)
+        if isinstance(one, types.BuiltinMethodType) and isinstance(one.__self__, CONTAINERS):
+            yield from _method(one.__self__, one.__name__, ())  # It is going to be called.
         if is_atom(one) or id(one) in seen:
             continue
         seen.add(id(one))
@@ -265,7 +273,7 @@ def _function(module: Any, name: str, arguments: Sequence[Any]) -> Iterator[Touc
     elif not (
         (module is builtins and name in _FUNCTIONS)
         or getattr(module, "__name__", "") in _MODULES
-        or name in ("get_running_loop", "_get_running_loop", "current_task")
+        or name in _LOOK_AROUND
     ):
         raise UnseenError(f"{getattr(module, '__name__', '?')}.{name}".removeprefix("builtins."))
     for argument in arguments:

@@ -35,7 +35,8 @@ _NOTHING = frozenset(
         *("CancelScope.__exit__", "move_on_after", "move_on_at", "fail_after", "fail_at"),
         *("Nursery.start_soon", "current_effective_deadline", "CancelScope.cancelled_caught"),
         *("CancelScope.__init__", "Event.__init__", "open_memory_channel", "NoPublicConstructor"),
-        *("current_root_task", "current_trio_token", "current_clock"),
+        *("current_root_task", "current_trio_token", "current_clock", "MockClock.current_time"),
+        *("CancelScope.__attrs_post_init__", "reschedule", "Nursery.start", "_TaskStatus.started"),
         # asyncio
         *("create_task", "gather", "TaskGroup.__aenter__", "TaskGroup.__aexit__"),
         *("TaskGroup.create_task", "TaskGroup.__init__", "timeout", "timeout_at", "ensure_future"),

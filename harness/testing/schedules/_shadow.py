@@ -21,6 +21,7 @@ from types import (
     CodeType,
     FrameType,
     FunctionType,
+    MethodDescriptorType,
     MethodType,
     ModuleType,
 )
@@ -470,7 +471,17 @@ def _call(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
         arguments = tuple(shadow.pops(one.arg or 0))
         function = shadow.pop()
     shadow.push(UNKNOWN)
-    _begin_call(shadow, function, arguments)
+    _begin_call(shadow, function, tuple(map(_as_passed, arguments)))
+
+
+def _as_passed(argument: Any) -> Any:
+    """Return a method as the object that it is when it is passed on, not called."""
+    if isinstance(argument, tuple):
+        return tuple(map(_as_passed, argument))
+    if not isinstance(argument, Bound):
+        return argument
+    method = argument.function
+    return method.__get__(argument.owner) if isinstance(method, MethodDescriptorType) else FRESH
 
 
 def _begin_call(shadow: Shadow, function: Any, arguments: tuple[Any, ...]) -> None:

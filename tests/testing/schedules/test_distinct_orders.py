@@ -349,6 +349,8 @@ class Slotted:
         pytest.param(lambda x: x[1].append(1), lambda x: [y == [] for y in x], id="compared"),
         pytest.param(lambda x: x[1].append(1), lambda x: sorted(x[1]), id="sorted"),
         pytest.param(lambda x: x[2].update(a=1), lambda x: dict(x[2].items()), id="items"),
+        pytest.param(lambda x: x[2].update(a=1), lambda x: [*map(x[2].get, "a")], id="passed on"),
+        pytest.param(lambda x: [*map(x[1].append, "a")], lambda x: x[1][:], id="passed to write"),
         pytest.param(lambda x: x[1].append(1), lambda x: [y for y in x[1] if y], id="gone through"),
         pytest.param(lambda x: x.__setitem__(0, 1), lambda x: x[0], id="element"),
         pytest.param(lambda x: x.pop(), lambda x: x[-1], id="last element"),
