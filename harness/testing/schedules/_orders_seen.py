@@ -73,7 +73,8 @@ class OrdersSeen:
 
     @property
     def one_way(self) -> tuple[RacingLines, ...]:
-        """The races that were seen in one order only."""
+        """The races that were seen in one order only; in an exhaustive search these are none, as the
+        program itself keeps their order."""
         return tuple(race for race in self.races if not race.in_both_orders)
 
     def __str__(self) -> str:
@@ -92,13 +93,14 @@ class OrdersSeen:
         if self.unseen:
             first, *others = self.unseen
             words += f"; not seen: {first}{f' and {len(others)} more' if others else ''}"
-        if self.races:
-            count = len(self.races)
-            words += f"; {count} pair{'s'[: count != 1]} of lines raced"
-            if self.one_way:
-                shown = ", ".join(str(race) for race in self.one_way[:RACES_SHOWN])
-                more = ", ..." if len(self.one_way) > RACES_SHOWN else ""
-                words += f", {len(self.one_way)} in one order only: {shown}{more}"
+        # Of those that no order of all has turned round, the program itself keeps the order.
+        raced = [race for race in self.races if race.in_both_orders or not self.exhaustive]
+        if raced:
+            words += f"; {len(raced)} pair{'s'[: len(raced) != 1]} of lines raced"
+        if self.one_way and not self.exhaustive:
+            shown = ", ".join(map(str, self.one_way[:RACES_SHOWN]))
+            more = ", ..." if len(self.one_way) > RACES_SHOWN else ""
+            words += f", {len(self.one_way)} in one order only: {shown}{more}"
         return words
 
 

@@ -491,11 +491,11 @@ def test_what_came_in_one_order_only_is_told() -> None:
     async def program() -> None:
         places = [[0], [0]]
 
-        async def write(where: int) -> None:
-            places[where][0] = 1
-
         async def read(where: int) -> None:
             assert places[where][0] in (0, 1)
+
+        async def write(where: int) -> None:
+            places[where][0] = 1
 
         async with trio.open_nursery() as nursery:
             for where in range(2):
@@ -505,9 +505,32 @@ def test_what_came_in_one_order_only_is_told() -> None:
     found = find_schedule(program, schedules=1, search="distinct")
     assert isinstance(found, NotFound)
     assert found.seen is not None
-    races = found.seen.one_way
-    assert [race.what for race in races] == ["a list"]
-    assert "1 in one order only: test_distinct_orders.py:" in found.in_words
+    (race,) = found.seen.one_way
+    read, write = (program.__code__.co_firstlineno + line for line in (4, 7))
+    names = [f"test_distinct_orders.py:{line}" for line in (write, read)]
+    assert race == RacingLines(*names, "a list", False), "the earlier of the two comes first"
+    assert f"1 in one order only: {names[0]} and {names[1]} (a list)" in found.in_words
+
+
+def test_an_order_that_the_program_keeps_is_no_race_once_all_orders_were_run() -> None:
+    async def program() -> None:
+        is_there = False
+        value = [0]
+
+        async def put() -> None:
+            nonlocal is_there
+            value[0] = 1
+            is_there = True
+
+        async def get() -> None:
+            if is_there:
+                assert value[0]
+
+        await together(put, get)
+
+    seen, _, _ = distinct(program)
+    assert [race.what for race in seen.one_way] == ["a list"]
+    assert str(seen) == "all 2 orders, 2 distinct; 1 pair of lines raced"
 
 
 def test_what_is_ordered_by_start_and_end_does_not_race() -> None:
