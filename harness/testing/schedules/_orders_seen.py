@@ -73,8 +73,8 @@ class OrdersSeen:
 
     @property
     def one_way(self) -> tuple[RacingLines, ...]:
-        """The races that were seen in one order only; in an exhaustive search these are none, as the
-        program itself keeps their order."""
+        """The races that were seen in one order only; the program itself keeps it, if all orders
+        were run."""
         return tuple(race for race in self.races if not race.in_both_orders)
 
     def __str__(self) -> str:

@@ -507,9 +507,9 @@ def test_what_came_in_one_order_only_is_told() -> None:
     assert found.seen is not None
     (race,) = found.seen.one_way
     read, write = (program.__code__.co_firstlineno + line for line in (4, 7))
-    names = [f"test_distinct_orders.py:{line}" for line in (write, read)]
-    assert race == RacingLines(*names, "a list", False), "the earlier of the two comes first"
-    assert f"1 in one order only: {names[0]} and {names[1]} (a list)" in found.in_words
+    first, second = (f"test_distinct_orders.py:{line}" for line in (write, read))
+    assert race == RacingLines(first, second, "a list", False), "the one that came first is first"
+    assert f"1 in one order only: {first} and {second} (a list)" in found.in_words
 
 
 def test_an_order_that_the_program_keeps_is_no_race_once_all_orders_were_run() -> None:
