@@ -57,11 +57,16 @@ _CONCERN_ALL = frozenset(
         "CancelScope.cancel_called",
     )
 )
+LOCKS = (
+    *(trio.Lock, trio.StrictFIFOLock, trio.Semaphore, trio.CapacityLimiter, trio.Condition),
+    *(trio.lowlevel.ParkingLot, asyncio.Lock, asyncio.Condition, asyncio.Semaphore),
+)
+"""What is taken and given back, and holds nothing."""
+
 _OWNED = (
-    *(trio.Event, trio.Lock, trio.StrictFIFOLock, trio.Semaphore, trio.CapacityLimiter),
-    *(trio.Condition, trio.MemorySendChannel, trio.MemoryReceiveChannel),
-    *(trio.lowlevel.ParkingLot, asyncio.Lock, asyncio.Event, asyncio.Condition),
-    *(asyncio.Semaphore, asyncio.Queue, asyncio.Future, trio.lowlevel.RunVar),
+    *LOCKS,
+    *(trio.Event, trio.MemorySendChannel, trio.MemoryReceiveChannel, trio.lowlevel.RunVar),
+    *(asyncio.Event, asyncio.Queue, asyncio.Future),
     *(getattr(asyncio, name) for name in ("Barrier",) if hasattr(asyncio, name)),
 )
 _WAITING = frozenset(("_wait", "wait", "as_completed", "gather", "shield", "wait_for"))

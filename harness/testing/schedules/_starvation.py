@@ -18,8 +18,7 @@ from harness.runs._frames import describe_wait
 from harness.testing.schedules._blocked import task_name, told_apart
 from harness.testing.schedules._control import frames_of
 from harness.testing.schedules._effects import WHOLE, Effects
-from harness.testing.schedules._library_calls import primitives_of
-from harness.testing.schedules._orders_seen import is_librarys
+from harness.testing.schedules._library_calls import LOCKS, primitives_of
 from harness.testing.schedules._search import Probe
 from harness.testing.schedules._strand import Strand
 from harness.testing.schedules._watch import Watch
@@ -86,12 +85,12 @@ class Starvation:
                 raise StarvationError(self._in_words(other, its))
 
     def _gets_on(self, made: Effects) -> bool:
-        """Tell whether a step changes anything but locks and the like."""
+        """Tell whether a step changes anything but locks."""
         kept = self.watch.things.kept
         return made.depends_on_all or any(
             access.writes
             for thing, keys in made.touched.items()
-            if thing <= 0 or not is_librarys(kept[thing])
+            if thing <= 0 or not isinstance(kept[thing], LOCKS)
             for access in keys.values()
         )
 

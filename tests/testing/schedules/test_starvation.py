@@ -148,6 +148,29 @@ def test_who_waits_for_something_that_nobody_takes_is_not_starved(waits_for: str
     assert isinstance(found, NotFound)
 
 
+def test_who_comes_back_to_the_same_line_with_something_done_is_not_starved() -> None:
+    async def program() -> None:
+        send, receive = trio.open_memory_channel[int](0)
+        got: list[int] = []
+
+        async def consume() -> None:
+            async for item in receive:
+                got.append(item)
+
+        async def produce() -> None:
+            async with send:
+                for item in range(80):
+                    await send.send(item)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consume)
+            nursery.start_soon(produce)
+        assert got == [*range(80)]
+
+    found = find_schedule(program, schedules=3, starved_after=40)
+    assert isinstance(found, NotFound)
+
+
 def test_a_starved_task_of_asyncio_is_named() -> None:
     async def program() -> None:
         free = asyncio.Condition()
