@@ -94,6 +94,7 @@ def test_it_ends_in_every_way_that_any_order_ends(backend: Kind) -> None:
         pytest.param([[("lock", 0)], [("lock", 0)]], id="a lock"),
         pytest.param([[("lend", 0)], [("lend", 0)], [("append", 0)]], id="a permit"),
         pytest.param([[("sleep", 0)], [("sleep", 0)], [("sleep", 1)]], id="time"),
+        pytest.param([[("sleep", 0)], [("read", 0)], [("read", 1)]], id="time, after steps"),
     ],
 )
 def test_who_wakes_whom_counts(plan: Plan, backend: Kind) -> None:
@@ -246,8 +247,8 @@ def test_waits_for_time_are_in_their_order() -> None:
                 nursery.start_soon(work, seconds)
         return order
 
-    seen, _, _ = distinct(program)
-    assert (seen.orders, seen.distinct, seen.exhaustive) == (12, 2, True)
+    seen, _, ran = distinct(program)
+    assert (seen.orders, seen.distinct, seen.exhaustive, ran) == (12, 2, True, 2)
 
 
 # What can't be seen -----------------------------------------------------------------------------
