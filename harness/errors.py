@@ -267,6 +267,9 @@ class ScheduleError(_ErrorWithFacts, AssertionError):
     objects: tuple[str, ...]
     """The paths of the objects that caused it, if known."""
 
+    leakage: Any = None
+    """The `harness.testing.Leakage` that ``assert_isolated(measure=...)`` measured; else None."""
+
     def __init__(
         self,
         message: str,

@@ -62,6 +62,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "_asked": 0,
         "_clock": 0,
         "_outcomes": 0,
+        "_shares": 0,
         "_users_code": 0,
         "schedules": 1,
         "objects": 2,

@@ -9,6 +9,7 @@ from harness._lazy import lazy
 
 if TYPE_CHECKING:
     from harness.testing._clock import ThreadsHoldClock, hold_clock
+    from harness.testing._shares import Share
     from harness.testing.chaos import (
         Arrivals,
         Chaos,
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
         explore_schedules,
         exploring_with,
     )
-    from harness.testing.isolation import Isolation, assert_isolated
+    from harness.testing.isolation import (
+        Isolation,
+        Leakage,
+        LeakageAtOnce,
+        LeakageThrough,
+        assert_isolated,
+    )
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
@@ -57,6 +64,9 @@ __all__ = [
     "Fault",
     "Found",
     "Isolation",
+    "Leakage",
+    "LeakageAtOnce",
+    "LeakageThrough",
     "NotFound",
     "Observer",
     "OrdersSeen",
@@ -66,6 +76,7 @@ __all__ = [
     "Recording",
     "Schedule",
     "ScheduleRun",
+    "Share",
     "Strand",
     "StressReport",
     "ThreadsHoldClock",

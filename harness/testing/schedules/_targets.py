@@ -95,6 +95,8 @@ class Targets:
             else:
                 table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
             table.setdefault((fault.run, fault.at), []).append(fault)
+        self.strikes_tasks = bool(self._by_task_step)
+        """Whether any task is to be cancelled."""
 
     def count_step(self, strand: Strand) -> None:
         """Count a step for the run that a strand belongs to, and strike if it is time."""
@@ -109,11 +111,6 @@ class Targets:
                 target.cancel()
             else:
                 self._after_step.append(target.cancel)
-
-    @property
-    def strikes_tasks(self) -> bool:
-        """Whether any task is to be cancelled."""
-        return bool(self._by_task_step)
 
     def begin_task_step(self, number: int, strand: Strand) -> None:
         """Count a step of a task, and cancel the task if it is time."""
