@@ -40,6 +40,9 @@ _ADVICE = {
 """What tests tell that fails nothing, each with what to do about it."""
 
 
+_EXPLORED = ("explored", "explored in every order")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options and settings."""
     group = parser.getgroup("harness", "many agents at once (trio-harness)")
@@ -170,6 +173,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     explores = _explores(item, function is not inner)
     if not iscoroutinefunction(inner) or (explores is None and "trio" not in sys.modules):
         yield
+        _note_what_was_told(item)
         return
     watched = _watched(inner)
     if inner is function:
@@ -264,14 +268,20 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.section(about)
             for line in [*lines, advice]:
                 terminalreporter.line(line)
+    orders = dict.fromkeys(line for name, line in told if name in _EXPLORED and line[-2:] != ": ")
+    if orders:
+        terminalreporter.section("orders of steps")
+        for line in orders:
+            terminalreporter.line(line)
     cancels = [int(words.rpartition(" ")[2]) for name, words in told if name == "cancelled"]
     if cancels:
         terminalreporter.line(
             f"{len(cancels)} test{'s'[: len(cancels) != 1]} passed with tasks cancelled at their "
             f"checkpoints: {sum(cancels):,} cancels"
         )
-    whole = [name for name, _ in told].count("explored in every order")
-    explored = [name for name, _ in told].count("explored") + whole
+    explored, whole = (
+        sum(name in names for name, _ in told) for names in (_EXPLORED, _EXPLORED[1:])
+    )
     if explored:
         terminalreporter.line(
             f"{explored} test{'s'[: explored != 1]} passed under other schedules, too; {whole} in "

@@ -319,6 +319,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "the places that reservations hold are told apart from those of other programs by the "
         "reservation; a limiter's statistics only say how many there are"
     ),
+    ("testing.exploration", "harness.testing.schedules._ways"): (
+        "a decorator refuses a way to search before its test runs, as the search itself would"
+    ),
     ("testing.exploration", "harness.testing.schedules._kinds"): (
         "a test's marker says what kind it is, and what is given as backend= is checked"
     ),

@@ -23,6 +23,9 @@ from harness.testing.schedules._at_the_switch import (
 from harness.testing.schedules._other_loops import starts_a_loop, was_refused_by_loop
 from harness.testing.schedules._permits import noted
 
+RACES_SHOWN = 10
+"""How many pairs of lines a report names."""
+
 
 def failure(
     name: str,
@@ -80,6 +83,9 @@ def failure(
             lines.append("what tasks changed behind each other's back (suspected, not proven):")
         for suspect in suspects:
             lines += [f"  {suspect.path}", *(f"    {line}" for line in suspect.lines)]
+    if found.seen is not None and found.seen.one_way:
+        lines.append("lines that raced, and came in this order only before the failure:")
+        lines += [f"  {race}" for race in found.seen.one_way[:RACES_SHOWN]]
     lines += [
         "to run only this schedule:",
         f'  @{decorator}(schedule="{replay}")',

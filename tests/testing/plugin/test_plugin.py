@@ -387,6 +387,44 @@ def test_plain_tests_of_threads_are_explored_too(
     assert again.text.count("explored 1") == 1
 
 
+ORDERS = """\
+import trio
+from harness.testing import explore_schedules
+
+async def together(*works):
+    async with trio.open_nursery() as nursery:
+        for work in works:
+            nursery.start_soon(work)
+
+@explore_schedules(search="distinct")
+async def test_apart():
+    async def work():
+        own = []
+        for number in range(2):
+            own.append(number)
+            await trio.sleep(0)
+    await together(work, work, work)
+
+@explore_schedules(search="priorities", depth=2, schedules=10)
+async def test_by_priorities():
+    await together(*[trio.lowlevel.checkpoint] * 2)
+
+@explore_schedules
+async def test_usual():
+    await together(*[trio.lowlevel.checkpoint] * 2)
+"""
+
+
+@pytest.mark.slow
+def test_the_summary_says_what_the_orders_that_were_run_say(run_pytest: RunPytest) -> None:
+    ran = run_pytest(ORDERS, ini=TRIO_MODE)
+    assert ran.status == 0, ran.text
+    assert re.search(r"::test_apart: all 1,680 orders, 1 distinct\n", ran.text), ran.text
+    assert "::test_by_priorities: each schedule finds a fault that needs 2 steps" in ran.text
+    assert "::test_usual: " not in ran.text
+    assert "3 tests passed under other schedules, too; 2 in every order" in ran.text
+
+
 CANCELS = """\
 import trio
 from harness.testing import explore_cancellations
