@@ -28,6 +28,7 @@ def run_really(
 
     Every 400th item is the same, so that more of them have no other mean by chance.
     """
+    random.seed(items)  # Retries draw their delays from it.
     draws = [random.Random(item % 400) for item in range(items)]
     limiter = None
     if rpm or tpm:
