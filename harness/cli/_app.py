@@ -27,6 +27,7 @@ for command in (
         "batch", "harness.cli._options:batch", "Run a function on every record of a file."
     ),
     completion,
+    LaterCommand("diff", "harness.cli._diff:diff", "Compare two finished batches, item by item."),
     LaterCommand(
         "journal",
         "harness.cli._journal_command:journal",

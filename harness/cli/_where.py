@@ -261,7 +261,7 @@ def _part_of(whole: Any, place: str | int) -> Any:
     """Return a part of JSON; None if it isn't there."""
     if isinstance(place, str):
         return whole.get(place) if isinstance(whole, dict) else None
-    if isinstance(whole, list) and -len(whole) <= place < len(whole):
+    if isinstance(whole, list) and 0 <= place < len(whole):
         return whole[place]
     return None
 
