@@ -361,7 +361,10 @@ def _json_line(one: Difference) -> str:
     for name, value in (("before", one.before), ("after", one.after)):
         if value is not MISSING:
             told[name] = value
-    return json.dumps(told)
+    try:
+        return json.dumps(told, allow_nan=False)
+    except ValueError:  # NaN or an infinity, which only a journal has.
+        return json.dumps(told | {"before": repr(one.before), "after": repr(one.after)})
 
 
 def _row(one: Difference) -> str:
@@ -376,7 +379,9 @@ def _code(text: str) -> str:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     space = " " if text[0] in "` " or text[-1] in "` " else ""
-    return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|")
+    # A bar ends the cell even there. After a backslash of the text another would be no escape.
+    safe = text.replace("\\|", "\\\\u007c").replace("|", "\\|")
+    return f"{fence}{space}{safe}{space}{fence}"
 
 
 def _totals(found: Compared, names: tuple[str, str]) -> Iterator[str]:
@@ -390,7 +395,7 @@ def _totals(found: Compared, names: tuple[str, str]) -> Iterator[str]:
         figures.append(f"{found.tokens[0]:,} -> {found.tokens[1]:,} tokens")
     if any(found.cost_usd):
         figures.append(f"${found.cost_usd[0]:,.4f} -> ${found.cost_usd[1]:,.4f}")
-    yield f"what both have took {', '.join(figures)}"
+    yield f"the items of both took {', '.join(figures)}"
 
 
 def _factor(context: click.Context, parameter: click.Parameter, given: float | None) -> Any:

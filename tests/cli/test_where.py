@@ -253,7 +253,7 @@ def test_values_too_deep_to_compare_are_not_equal() -> None:
         ("key.name == 1", 0, "only value has parts"),
         ("value[key] == 1", 6, "a part is named by a text or a number"),
         ("attempts is 3", 12, "`is` only compares with None"),
-        ("attempts = 3", 0, "it can't be read"),
+        ("attempts = 3", 9, "it can't be read"),
         ("key.matches(3)", 0, 'matches takes one text: .matches("...")'),
         ("attempts ** 2", 0, "this is not allowed"),
     ],
