@@ -22,6 +22,7 @@ from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_WAITING, InputError
 from harness.cli._files import STANDARD_STREAM, open_output
 from harness.cli._journal import refuse_journal_file, totals_in_words
 from harness.cli._json_value import encode_text, encode_value
+from harness.cli._later import LaterCommand
 from harness.cli._option_values import FILE
 from harness.cli._recorded import batch_in, error_of, journal_errors_told, of_item
 from harness.cli._shown import shown
@@ -484,3 +485,8 @@ def _number(word: str) -> int | None:
         return int(word)
     except ValueError:
         return None
+
+
+journal.add_command(
+    LaterCommand("watch", "harness.cli._watch:watch", "Show how a batch is doing, until it ends.")
+)

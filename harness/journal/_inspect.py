@@ -37,6 +37,7 @@ from harness.journal._queries import (
 )
 from harness.journal._totals import totals_of
 from harness.journal._values import TAG, Shown
+from harness.journal._watch import BatchProgress, forget_outlook, latest_batch, progress_of
 
 ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "waiting", "open"]
 """What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it is running or its
@@ -207,6 +208,20 @@ class JournalReader:
           JournalError: if there is no such batch.
         """
         return totals_of(self._backend, self._number_of(batch))
+
+    def progress(self, batch: str | None = None) -> BatchProgress:
+        """Return how far a batch has come, and whether it is running; also of a large one, soon.
+
+        Args:
+          batch: Its name; the one that was opened last by default.
+
+        Raises:
+          JournalError: if there is no such batch, or none at all.
+        """
+        name = latest_batch(self._backend) if batch is None else batch
+        if name is None:
+            raise JournalError(f"the journal {self.name!r} has no batches")
+        return progress_of(self._backend, self._number_of(name), name)
 
     def counts(self, batch: str) -> dict[ItemStatus, int]:
         """Return how many items came to what, without zeros.
@@ -414,6 +429,7 @@ class JournalEditor(JournalReader):
             changes += _deletions_where("batch = ?", (number,))
             changes.append(("DELETE FROM harness_sessions WHERE batch = ?", (number,)))
             changes.append(("DELETE FROM harness_batches WHERE id = ?", (number,)))
+            changes.append(forget_outlook(batch))
         else:
             digests = self._digests(number, keys)
             count = len(self._numbers_of(number, batch, digests.values()))
