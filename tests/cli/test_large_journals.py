@@ -107,7 +107,7 @@ class TestLargeJournals:
     def test_diff_tells_the_first_soon(self, journals: list[Path]) -> None:
         before, begun = peak_bytes(), time.process_time()
         comparison = Comparison(slower=2, dearer=2)
-        sides = [results_in(str(path), batch=None, without_key=str) for path in journals]
+        sides = [results_in(str(path), batch=None, without_key=lambda: None) for path in journals]
         pairing = Pairing(("a", "b"))
         told = (
             difference
