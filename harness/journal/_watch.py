@@ -30,6 +30,9 @@ RECENT_SECONDS = 60.0
 
 OLDEST_SHOWN = 5
 
+WRITTEN_OUT_AT_MOST = 10_000
+"""Numbers of items in one query; more are looked for by the database, and more than once."""
+
 _OUTLOOK = "outlook "
 """The prefix of the names of rows in ``harness_meta`` with what a batch says of itself."""
 
@@ -158,7 +161,17 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
     [(items,)] = backend.fetch(
         f"SELECT count(*) FROM harness_items WHERE id >= {first_item} AND batch = ?", (batch,)
     )
-    unsure, replaced = _unsure(batch, first_event, sessions)
+    replaced = ""
+    if len(sessions) > 1:
+        [(keys,)] = backend.fetch(
+            "SELECT count(*) FROM (SELECT max(id) FROM harness_items "
+            f"WHERE id >= {first_item} AND batch = ? GROUP BY digest) k",
+            (batch,),
+        )
+        if keys < items:
+            replaced = _replaced(backend, batch, int(sessions[1][2]), int(items - keys))
+        items = keys
+    unsure = _unsure(batch, first_event, replaced)
     failures: Counter[str] = Counter()
     ok = int(ok or 0)
     for status, error_type, count, counted_ok in backend.fetch(unsure):
@@ -167,8 +180,6 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
             ok += int(count)
         elif status != "reopened":
             failures[error_type or status] += int(count)
-    if replaced is not None:
-        items -= int(backend.fetch(f"SELECT count(*) FROM ({replaced}) r")[0][0])
     in_flight = max(0, int(begun or 0) - int(ended or 0))
     state = _state(backend, is_written=is_written, session=sessions[-1], lost=in_flight)
     failed = failures.total()
@@ -209,31 +220,41 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
     )
 
 
-def _unsure(batch: int, first_event: int, sessions: list[Any]) -> tuple[str, str | None]:
+def _replaced(backend: Backend, batch: int, later: int, count: int) -> str:
+    """Return the items that were replaced, since their input has changed: for a query's ``IN``.
+
+    Args:
+      backend: The journal.
+      batch: The number of the batch.
+      later: The number of the first item that its second session could make.
+      count: How many there are.
+    """
+    query = (
+        "SELECT DISTINCT o.id FROM harness_items n "
+        "JOIN harness_items o ON o.digest = n.digest AND o.id < n.id "
+        f"WHERE n.batch = {int(batch)} AND o.batch = {int(batch)} AND n.id >= {later}"
+    )
+    if count > WRITTEN_OUT_AT_MOST:
+        return query
+    return ", ".join(str(int(row[0])) for row in backend.fetch(query))
+
+
+def _unsure(batch: int, first_event: int, replaced: str) -> str:
     """Return the query for how the items ended whose last ending may not be their only one.
 
-    These failed once, or were reopened; and if there were several sessions, those whose input has
-    changed. They are few, and all others ended ok once. The rows: a status, an error, how many of
-    these items came to that last, and how many endings of theirs are ok.
-
-    Also returned is the query for the items that were replaced by another one, if there can be any.
+    These failed once, were reopened, or were replaced. They are few, and all others ended ok once.
+    The rows: a status, an error, how many of these items came to that last, and how many endings of
+    theirs are ok.
     """
-    replaced = None
     within = (
-        f"SELECT s.item FROM harness_endings s WHERE s.id >= {first_event} "
-        "AND (s.status = 'reopened' OR (s.final = 1 AND s.status <> 'ok'))"
+        f"e.item IN (SELECT s.item FROM harness_endings s WHERE s.id >= {first_event} "
+        "AND (s.status = 'reopened' OR (s.final = 1 AND s.status <> 'ok')))"
     )
     left_out = ""
-    if len(sessions) > 1:
-        replaced = (
-            "SELECT DISTINCT o.id FROM harness_items n "
-            "JOIN harness_items o ON o.digest = n.digest AND o.id < n.id "
-            f"WHERE n.batch = {int(batch)} AND o.batch = {int(batch)} "
-            f"AND n.id >= {int(sessions[1][2])}"
-        )
-        within += f" UNION {replaced}"
+    if replaced:
+        within += f" OR e.item IN ({replaced})"
         left_out = f"WHEN m.item IN ({replaced}) THEN 'reopened'"
-    query = f"""
+    return f"""
       SELECT x.status, x.error_type, count(*), sum(x.oks) FROM (
         SELECT CASE {left_out} WHEN 1 = 1 THEN f.status END AS status,
           f.error_type AS error_type, m.oks AS oks
@@ -242,7 +263,7 @@ def _unsure(batch: int, first_event: int, sessions: list[Any]) -> tuple[str, str
             sum(CASE WHEN e.final = 1 AND e.status = 'ok' THEN 1 ELSE 0 END) AS oks
           FROM harness_endings e
           WHERE e.id >= {first_event} AND (e.final = 1 OR e.status = 'reopened')
-            AND e.item IN ({within})
+            AND ({within})
           GROUP BY e.item
         ) m
         JOIN harness_endings f ON f.id = m.id
@@ -250,7 +271,6 @@ def _unsure(batch: int, first_event: int, sessions: list[Any]) -> tuple[str, str
         WHERE i.batch = {int(batch)}
       ) x GROUP BY x.status, x.error_type
     """
-    return query, replaced
 
 
 def _oldest(

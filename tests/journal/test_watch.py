@@ -14,7 +14,7 @@ import pytest
 
 from harness.errors import JournalError
 from harness.fanout import Ending
-from harness.journal import _queries, edit_journal, open_journal, read_journal
+from harness.journal import _queries, _watch, edit_journal, open_journal, read_journal
 from harness.journal._watch import OLDEST_SHOWN
 from tests.scale import PATIENCE_SECONDS
 
@@ -50,9 +50,10 @@ async def live_through(path: str, draw: random.Random, sessions: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_quick_look_counts_what_counting_every_item_does(
-    journal_path: str, seed: int
+    journal_path: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was retried, reopened, or has another input by now, in however many sessions."""
+    monkeypatch.setattr(_watch, "WRITTEN_OUT_AT_MOST", 10_000 * (seed % 2))
     await live_through(journal_path, random.Random(seed), 1 + seed % 4)
     with read_journal(journal_path) as reader:
         for name in ("nightly", "other"):
