@@ -41,6 +41,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 # The tests of the journal need a PostgreSQL server, which comes as a wheel (tests/support/postgres.py;
 # HARNESS_POSTGRES_URL names another). Without one the gates fail, where `make test` only says so.
 check check-full: export HARNESS_POSTGRES ?= required
+# The same for the tests of the pages, which need a browser, where `make setup` may install one.
+check check-full: export HARNESS_BROWSER ?= $(shell \
+	[ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || echo required)
 
 .PHONY: help demo model test quick long test-core check check-full clean coverage types-mypy \
 	layers documents $(GATES)
@@ -111,6 +114,7 @@ model: .venv/.model
 
 setup: .venv/.installed .venv-oldest/.installed .venv/.model \
 	$(if $(shell .ci/later-python $(LATER)),.venv-later/.installed)
+	@.ci/chromium
 
 # Gates -----------------------------------------------------------------------------------------
 

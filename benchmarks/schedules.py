@@ -1,10 +1,12 @@
 """What does a controlled schedule cost, and how soon does a search find a fault?
 
-Cost: a program of four tasks with ten steps each, under a schedule, against a plain ``trio.run`` of
-the same program on a virtual clock. Both ways of control are measured; the second is used only if
-the first doesn't work with the installed trio. The same program in asyncio is measured against
-``asyncio.run``, on the real clock, as it doesn't sleep; and four threads with ten steps each,
-against the same threads left alone.
+Cost: a program of four tasks with ten steps each, and one of 100 tasks with 100 steps, under a
+schedule, against a plain ``trio.run`` of the same program on a virtual clock. Both ways of control
+are measured; the second is used only if the first doesn't work with the installed trio. The same
+programs in asyncio are measured against ``asyncio.run``, on the real clock, as they don't sleep.
+As many threads are measured against the same threads left alone. They have budgets of their own: to
+a thread left alone a step is a bytecode of 30 ns, and no Python function can be called at each of
+them in a few times that.
 
 Search: the CPU time until a fault is found, without shrinking, over several seeds, against simloom,
 which explores asyncio programs. The programs are the same except for the library. One fault shows
@@ -20,6 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+import attrs
 import trio
 from trio.testing import MockClock
 
@@ -42,9 +45,7 @@ from harness.testing.schedules._by_trampoline import TrampolineBackend
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import run_controlled
 from harness.testing.schedules._thread_backend import ThreadBackend
-
-TASKS = 4
-STEPS = 10
+from harness.testing.schedules._thread_patches import adopting
 
 Checkpoint = Callable[[], Awaitable[object]]
 Tasks = list[Callable[[], Coroutine[Any, Any, None]]]
@@ -52,31 +53,23 @@ Tasks = list[Callable[[], Coroutine[Any, Any, None]]]
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure schedules against plain runs, and searches against simloom's."""
-    samples = interleaved(CASES, count=10 if quick else 25, rounds=3 if quick else 21)
-    per_second = 1 / samples.each("a schedule")
-    yield at_most(
-        "a schedule / trio.run, 4 tasks of 10 steps",
-        3.0,
-        samples.ratio("a schedule", "trio.run"),
-        note=f"{samples.note('a schedule', 'trio.run', per='run')}; {per_second:.0f} per second",
-    )
-    yield for_comparison(
-        "a schedule by public names only / trio.run",
-        samples.ratio("by public names", "trio.run"),
-        note=samples.note("by public names", "trio.run", per="run"),
-    )
-    yield for_comparison(
-        "a schedule in asyncio / asyncio.run, the same program",
-        samples.ratio("a schedule in asyncio", "asyncio.run"),
-        note=f"{samples.note('a schedule in asyncio', 'asyncio.run', per='run')}; "
-        f"{1 / samples.each('a schedule in asyncio'):.0f} per second",
-    )
-    yield for_comparison(
-        "a schedule of threads / the same threads, 4 of 10 steps",
-        samples.ratio("a schedule of threads", "threads"),
-        note=f"{samples.note('a schedule of threads', 'threads', per='run')}; "
-        f"{1 / samples.each('a schedule of threads'):.0f} per second",
-    )
+    for size in SIZES:
+        count = max(1, (10 if quick else 25) * 40 // (size.tasks * size.steps))
+        samples = interleaved(size.cases(), count=count, rounds=3 if quick else 21)
+        for what, floor, budget in size.budgets:
+            yield at_most(
+                f"{what} / {floor}, {size}",
+                budget,
+                samples.ratio(what, floor),
+                note=f"{samples.note(what, floor, per='run')}; "
+                f"{1 / samples.each(what):.0f} per second",
+            )
+        if "by public names" in size.cases():
+            yield for_comparison(
+                "a schedule by public names only / trio.run",
+                samples.ratio("by public names", "trio.run"),
+                note=samples.note("by public names", "trio.run", per="run"),
+            )
     for name, fault in FAULTS.items():
         what = f"{name} found / simloom"
         if _peers.SIMLOOM_MISSING:
@@ -96,92 +89,117 @@ def rows(*, quick: bool) -> Iterator[Row]:
 # The cost of control -----------------------------------------------------------------------------
 
 
-async def program() -> None:
-    """Have four tasks make ten steps each."""
+@attrs.frozen
+class Size:
+    """Programs of so many tasks, with so many steps each."""
 
-    async def work() -> None:
-        for _ in range(STEPS - 1):
-            await trio.lowlevel.checkpoint()
+    tasks: int
+    steps: int
+    budgets: tuple[tuple[str, str, float], ...]
+    """What is measured, against what, and how much it may cost."""
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(TASKS):
-            nursery.start_soon(work)
+    def __str__(self) -> str:
+        return f"{self.tasks} of {self.steps} steps"
+
+    async def in_trio(self) -> None:
+        """Have the tasks make their steps."""
+
+        async def work() -> None:
+            for _ in range(self.steps - 1):
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(self.tasks):
+                nursery.start_soon(work)
+
+    async def in_asyncio(self) -> None:
+        """Do the same in asyncio."""
+
+        async def work() -> None:
+            for _ in range(self.steps - 1):
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.tasks):
+                group.create_task(work())
+
+    def in_threads(self) -> None:
+        """Do the same with threads: each stores an attribute at every step."""
+
+        class Count:
+            value = 0
+
+        count, steps = Count(), self.steps
+
+        def work() -> None:
+            for number in range(steps):
+                count.value = number
+
+        threads = [threading.Thread(target=work) for _ in range(self.tasks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def cases(self) -> dict[str, Bench]:
+        """Return what is measured, by name."""
+        cases = {
+            "trio.run": timed(
+                lambda: trio.run(self.in_trio, clock=MockClock(autojump_threshold=0))
+            ),
+            "a schedule": controlled(HookBackend(), self.in_trio),
+            "asyncio.run": timed(lambda: asyncio.run(self.in_asyncio())),
+            "a schedule in asyncio": controlled(AsyncioBackend(), self.in_asyncio),
+            "threads": timed(self.in_threads),
+            "a schedule of threads": controlled(ThreadBackend(), self.in_threads),
+        }
+        if self.tasks < 10:
+            cases["by public names"] = controlled(TrampolineBackend(), self.in_trio)
+        return cases
 
 
-async def program_in_asyncio() -> None:
-    """Do the same in asyncio."""
-
-    async def work() -> None:
-        for _ in range(STEPS - 1):
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(TASKS):
-            group.create_task(work())
-
-
-def program_of_threads() -> None:
-    """Do the same with threads: each stores an attribute at every step."""
-
-    class Count:
-        value = 0
-
-    count = Count()
-
-    def work() -> None:
-        for number in range(STEPS):
-            count.value = number
-
-    threads = [threading.Thread(target=work) for _ in range(TASKS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def plain_threads(count: int) -> float:
-    began = time.process_time()
-    for _ in range(count):
-        program_of_threads()
-    return time.process_time() - began
-
-
-def plain_in_asyncio(count: int) -> float:
-    began = time.process_time()
-    for _ in range(count):
-        asyncio.run(program_in_asyncio())
-    return time.process_time() - began
-
-
-def plain(count: int) -> float:
-    began = time.process_time()
-    for _ in range(count):
-        trio.run(program, clock=MockClock(autojump_threshold=0))
-    return time.process_time() - began
-
-
-def controlled(backend: Backend, program: Callable[[], Any] = program) -> Bench:
-    """Return the bench of a schedule with a few switches."""
-    choices = Schedule(((5, 1), (9, 2))).choices()
-
+def timed(once: Callable[[], object]) -> Bench:
     def bench(count: int) -> float:
         began = time.process_time()
         for _ in range(count):
-            run_controlled(program, Planned(choices), backend=backend)
+            once()
         return time.process_time() - began
 
     return bench
 
 
-CASES: dict[str, Bench] = {
-    "trio.run": plain,
-    "a schedule": controlled(HookBackend()),
-    "by public names": controlled(TrampolineBackend()),
-    "asyncio.run": plain_in_asyncio,
-    "threads": plain_threads,
-    "a schedule of threads": controlled(ThreadBackend(), program_of_threads),
-    "a schedule in asyncio": controlled(AsyncioBackend(), program_in_asyncio),
-}
+def controlled(backend: Backend, program: Callable[[], Any]) -> Bench:
+    """Return the bench of a schedule with a few switches."""
+    choices = Schedule(((5, 1), (9, 2))).choices()
+    bench = timed(lambda: run_controlled(program, Planned(choices), backend=backend))
+
+    def in_a_search(count: int) -> float:
+        with adopting(program):
+            return bench(count)
+
+    return in_a_search
+
+
+SIZES = (
+    Size(
+        4,
+        10,
+        (
+            ("a schedule", "trio.run", 2.5),
+            ("a schedule in asyncio", "asyncio.run", 2.5),
+            ("a schedule of threads", "threads", 8.0),
+        ),
+    ),
+    Size(
+        100,
+        100,
+        (
+            ("a schedule", "trio.run", 5.0),
+            ("a schedule in asyncio", "asyncio.run", 5.0),
+            ("a schedule of threads", "threads", 25.0),
+        ),
+    ),
+)
 
 
 # The search --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -124,6 +125,9 @@ class _Board(Live):
         for row in self._rows.values():
             if row.fan_out is fan_out:
                 row.end()
+
+    def failed(self, key: Any, error: BaseException | None) -> None:
+        pass  # It is in the counts.
 
     def drawn(self) -> Table:
         """Return the rows as they are now. Called by the display's thread."""

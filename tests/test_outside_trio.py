@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import NoOpMeter
 
 import harness
 from harness.agents import Agent, Conversation, open_mcp_tools
@@ -36,6 +37,16 @@ from harness.models import (
     RecordedModel,
     ScriptedModel,
     open_batched,
+)
+from harness.observe import (
+    Metrics,
+    exporting,
+    open_dashboard,
+    open_socket,
+    record,
+    serving_metrics,
+    show_metrics,
+    watching_stalls,
 )
 from harness.shared import Counter, open_cache, open_once
 from harness.testing import assert_stable_under_load, hold_clock
@@ -147,6 +158,9 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.models.NamedModel.__aenter__": entering(MODELS["NamedModel"]),
     "harness.models.open_batched": entering(lambda: open_batched(MODELS["OpenAIModel"]())),
     "harness.agents.open_mcp_tools": entering(lambda: open_mcp_tools("python -m nothing")),
+    "harness.observe.open_dashboard": entering(open_dashboard),
+    "harness.observe.open_socket": entering(open_socket),
+    "harness.observe.record": entering(lambda: record("never-made.jsonl")),
     "harness.asyncio_bridge.open_asyncio": entering(open_asyncio),
     "harness.asyncio_bridge.run_asyncio": lambda: run_asyncio(function, 1),
     "harness.testing.chaos.assert_stable_under_load": lambda: assert_stable_under_load(
@@ -156,6 +170,10 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.testing.provider.open_provider": entering(
         lambda: open_provider(answer=lambda request: "an answer", http=False)
     ),
+    "harness.observe.exporting": entering(lambda: exporting("http://127.0.0.1:4318")),
+    "harness.observe.serving_metrics": entering_plainly(lambda: serving_metrics(Metrics(), 0)),
+    "harness.observe.show_metrics": calling(lambda: show_metrics(Metrics(), NoOpMeter("none"))),
+    "harness.observe.watching_stalls": entering_plainly(watching_stalls),
 }
 
 
@@ -205,6 +223,7 @@ NEED_NO_WORDS = {
 """Public async names that are not in the table, and why."""
 
 SAME_AS = {
+    "harness.observe.TraceRecording": "harness.observe.record",
     "harness.agents.AgentStream": "harness.agents.Agent.stream",
     "harness.asyncio_bridge.AsyncioLoop": "harness.asyncio_bridge.open_asyncio",
     "harness.flow.PipelineStream": "harness.flow.Pipeline.open",
@@ -268,6 +287,7 @@ MODULES = [
     "harness.journal",
     "harness.limits",
     "harness.models",
+    "harness.observe",
     "harness.policies",
     "harness.runs",
     "harness.shared",

@@ -22,6 +22,7 @@ FOLDERS = [
     "harness.flow",
     "harness.limits",
     "harness.agents",
+    "harness.observe",
     "harness.testing",
     "harness.testing.exploration",
     "harness.testing.schedules",

@@ -38,6 +38,7 @@ from harness.models._file import (
     is_unread,
     read_content,
 )
+from harness.models._notices import CallOfTool
 from harness.runs import Run
 from harness.runs._endings import (
     is_only_cancelled,
@@ -247,7 +248,11 @@ class _Turn:
             words = _words_of(call)
             with ToolCallBlock(self.run, words) as number_of_equal:
                 make = self.attempt if tool.retry is None else self.attempts
-                content = await make(tool, call)
+                if not self.run._observers:
+                    content = await make(tool, call)
+                else:
+                    with CallOfTool(self.run, call.id, call.name, call.arguments):
+                        content = await make(tool, call)
         except BaseException as error:
             if is_only_cancelled(error):
                 raise

@@ -28,16 +28,33 @@ for command in (
     ),
     completion,
     LaterCommand("diff", "harness.cli._diff:diff", "Compare two finished batches, item by item."),
+    LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
+    LaterCommand(
+        "ghostwrite",
+        "harness.cli._ghostwrite:ghostwrite",
+        "Write the test that proves or refutes a finding of the audit.",
+    ),
     LaterCommand(
         "journal",
         "harness.cli._journal_command:journal",
         "Look into a journal, or change what the next session does.",
     ),
     LaterCommand(
+        "plan",
+        "harness.cli._plan:plan_command",
+        "Say how long a recorded batch would take with other numbers.",
+    ),
+    LaterCommand(
+        "report",
+        "harness.cli._report:report",
+        "Show on one page what a trace or a journal has.",
+    ),
+    LaterCommand(
         "sim-provider",
         "harness.cli._sim_provider:sim_provider",
         "Simulate a provider, with limits and faults.",
     ),
+    LaterCommand("top", "harness.cli._top:top", "Show what a running program is doing."),
     LaterCommand(
         "verify",
         "harness.cli._options:verify",

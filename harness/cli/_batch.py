@@ -29,12 +29,14 @@ import trio
 
 from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
+from harness.cli._exported import exported
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._later import named
-from harness.cli._limits import limiter_of, other_batch
+from harness.cli._limits import limiter_of, open_limits, other_batch
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
+from harness.cli._looked_at import Recording, check_pages, looked_at, recorded
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import BatchOptions
 from harness.cli._output import Output, claimed, unfinished_beside
@@ -50,10 +52,14 @@ from harness.cli._target import Target, agent_in, check_values, load_target
 from harness.cli._writer import LineWriter
 from harness.errors import JournalError
 from harness.fanout._watch import NOBODY, watched_by
+from harness.observe._live import Live
 from harness.policies import Attempt, Retry
 
 _HELD_BACK_BYTES = 16 * 1024 * 1024
 """How much of a file is read at most before anything is started, if records have priorities."""
+
+
+_RECORD = "harness.observe:record"
 
 
 def run(options: BatchOptions) -> int:
@@ -82,10 +88,20 @@ def run(options: BatchOptions) -> int:
                 click.echo(describe(options, reading, records, known=known_in_words(options)))
                 return EXIT_OK
             with ExitStack() as until_the_end:
+                recording = until_the_end.enter_context(recorded(options))
                 report, write = _run_into_output(
-                    options, target, read, reading, input_.name, stdout, until_the_end, kept=kept
+                    options,
+                    target,
+                    read,
+                    reading,
+                    input_.name,
+                    stdout,
+                    until_the_end,
+                    recording,
+                    kept=kept,
                 )
-                return _finish(options, report, write)
+                status = _finish(options, report, write)
+                return status if recording is None else recording.write(status)
 
 
 def _check_files(options: BatchOptions, input_: Input) -> None:
@@ -95,15 +111,25 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     unfinished = unfinished_beside(options.output) if options.resume else None
     if unfinished is not None:
         check_output(str(unfinished), input_, overwrite=True, option="--output until it is whole")
+    check_pages(options, input_, overwrite=replace)
+    if options.trace is not None:
+        if options.trace == STANDARD_STREAM:
+            raise InputError("--trace takes a file, which is written while the batch runs")
+        check_output(options.trace, input_, overwrite=replace, option="--trace")
+        _refuse_one_file_twice("--trace", options.trace, options.output)
     if options.summary is None:
         return
     if options.summary == STANDARD_STREAM:
         raise InputError("--summary takes a file; in words the summary is on standard error anyway")
     check_output(options.summary, input_, overwrite=replace, option="--summary")
-    if Path(options.summary).resolve() == Path(options.output).resolve():
-        raise InputError(
-            f"--summary and --output both name {options.summary!r}; give each its own file"
-        )
+    _refuse_one_file_twice("--summary", options.summary, options.output)
+    if options.trace is not None:
+        _refuse_one_file_twice("--summary", options.summary, options.trace, other="--trace")
+
+
+def _refuse_one_file_twice(option: str, file: str, taken: str, *, other: str = "--output") -> None:
+    if Path(file).resolve() == Path(taken).resolve():
+        raise InputError(f"{option} and {other} both name {file!r}; give each its own file")
 
 
 def _records(
@@ -174,6 +200,7 @@ def _run_into_output(
     name: str,
     stdout: Any,
     until_the_end: ExitStack,
+    recording: Recording | None,
     *,
     kept: int,
 ) -> tuple[Report, Callable[[str], object]]:
@@ -220,7 +247,9 @@ def _run_into_output(
                 yield lines, writer
 
     with open_display(quiet=options.quiet) as display:
-        run = partial(_read_and_run, options, work, read, reading, name, open_lines, display)
+        run = partial(
+            _read_and_run, options, work, read, reading, name, open_lines, display, recording
+        )
         try:
             # An agent may change it, and the paths of the options are relative to it.
             with chdir("."), watched_by(NOBODY):
@@ -243,18 +272,34 @@ async def _read_and_run(
     name: str,
     open_lines: Callable[[], AbstractContextManager[tuple[ResultLines, LineWriter]]],
     display: Display,
+    recording: Recording | None,
 ) -> Report:
     report: Report | None = None
     opened = nullcontext(work.function)
+    tracing = nullcontext() if options.trace is None else named(_RECORD)(options.trace)
     if (agent := agent_in(work.function)) is not None:
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
     try:
         say = display.say if not options.quiet else _say_nothing
         if work.limiter is not None and (other := other_batch(options)) is not None:
             say(f"warning: {other}")
-        async with journal_for(options, work.function, say) as journal:
+        async with (
+            tracing,
+            exported(options, say),
+            journal_for(options, work.function, say) as journal,
+        ):
             with open_lines() as (lines, writer):
-                async with opened as function, open_source(read, name=name) as source:
+                live = Live(
+                    program=f"harness batch {options.target}",
+                    limiters=() if work.limiter is None else (work.limiter,),
+                    expected=reading.expected,
+                )
+                async with (
+                    open_limits(work.limiter),
+                    opened as function,
+                    open_source(read, name=name) as source,
+                    looked_at(live, options, display, recording),
+                ):
                     work = attrs.evolve(work, function=function, journal=journal)
                     report = await run_batch(work, source, reading, lines, display)
                 if report.refused is not None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from harness.cli._errors import InputError
+from harness.cli._later import named
 from harness.cli._options import BatchOptions, VerifyOptions
 from harness.limits import Limiter, LimiterStatistics
 from harness.limits._other_processes import other_process
@@ -14,6 +18,15 @@ def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter for everything that is limited; None if nothing is."""
     if options.rpm is options.tpm is options.concurrent is None:
         return None
+    if isinstance(options, BatchOptions) and options.fleet is not None:
+        made: Limiter = named("harness.cluster:FleetLimiter")(
+            options.fleet,
+            "harness batch",
+            requests_per_minute=options.rpm,
+            tokens_per_minute=options.tpm,
+            concurrent=options.concurrent,
+        )
+        return made
     # Without a name, because the same limits may be those of different accounts.
     return Limiter(
         requests_per_minute=options.rpm,
@@ -22,16 +35,34 @@ def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     )
 
 
+@asynccontextmanager
+async def open_limits(limiter: Limiter | None) -> AsyncGenerator[None]:
+    """Open limits that are kept with other processes, for the block.
+
+    Raises:
+      InputError: if that can't be done.
+    """
+    async with AsyncExitStack() as stack:
+        if isinstance(limiter, AbstractAsyncContextManager):  # Shared with other processes.
+            try:
+                await stack.enter_async_context(limiter)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise InputError(f"can't share the limits: {error}") from error
+        yield
+
+
 def other_batch(options: BatchOptions) -> str | None:
     """Say that another process has limits of its own for the same target; None if none has."""
+    if options.fleet is not None:
+        return None
     file, colon, function = options.target.rpartition(":")
     target = f"{os.path.realpath(file)}{colon}{function}"
     other = other_process(f"harness batch {target}")
     if other is None:
         return None
     return (
-        f"process {other} runs {options.target}, too, and each keeps within its own limits; give "
-        "each its share if both use one account"
+        f"process {other} runs {options.target}, too, and each keeps within its own limits; share "
+        "them with --fleet FILE if both use one account"
     )
 
 

@@ -102,6 +102,7 @@ def option(
     shows_default: bool = True,
     required: bool = False,
     many: bool = False,
+    short: str | None = None,
     refusals: Sequence[Refusal[Any]] = (),
     plan: str | Callable[[Any], str] | None = None,
     field: FieldKind | None = None,
@@ -118,6 +119,7 @@ def option(
       shows_default: Whether the help says so.
       required: Whether it has to be given.
       many: Whether it may be given several times; the attribute is a tuple of the values.
+      short: Another name for it, of one letter, such as ``-o``.
       refusals: When it is refused.
       plan: What a dry run says about a value: made from it, or with ``{}`` in its place.
       field: What the field of the records that it names is for, if its value is a text.
@@ -133,7 +135,7 @@ def option(
 
     def parameter(name: str) -> click.Parameter:
         return click.Option(
-            [_flag(name), name],
+            [*(() if short is None else (short,)), _flag(name), name],
             metavar=metavar,
             help=help,
             type=type,

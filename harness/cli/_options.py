@@ -11,6 +11,7 @@ import attrs
 import click
 
 from harness._budget import Budget
+from harness._words import masked
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
 from harness.cli._log import LEVELS
@@ -23,7 +24,16 @@ from harness.cli._option_table import (
     flag,
     option,
 )
-from harness.cli._option_values import FILE, count, delimiter, dollars, hedge, seconds, tokens
+from harness.cli._option_values import (
+    FILE,
+    collector,
+    count,
+    delimiter,
+    dollars,
+    hedge,
+    seconds,
+    tokens,
+)
 from harness.cli._record_fields import ATTACHED, KEY, PRIORITY, PROMPT, TOKENS
 from harness.cli._records import Format, delimiter_of, format_of
 from harness.policies import Hedge
@@ -343,6 +353,19 @@ class BatchOptions(_InputOptions):
         read=count("say how many calls the provider allows at once"),
         plan="{:,} calls at once",
     )
+    fleet: str | None = option(
+        "Share --rpm, --tpm and --concurrent with all batches of this machine that name the same "
+        "file. It is made if it is missing; each must state the same limits.",
+        "FILE",
+        refusals=[
+            _refused(
+                lambda options, facts: options.rpm is options.tpm is options.concurrent is None,
+                "{option} {value} shares limits, and none is given; add --rpm, --tpm or "
+                "--concurrent, the same in each batch",
+            )
+        ],
+        plan="shared through {}",
+    )
     budget_tokens: int | None = option(
         "Use at most N tokens in all, former sessions of a journal included. Counts what models "
         "and harness.shared.reserve_budget() report.",
@@ -426,9 +449,47 @@ class BatchOptions(_InputOptions):
     summary: str | None = option(
         "Also write the summary there, as JSON.", "FILE", type=click.Path()
     )
+    trace: str | None = option(
+        "Record there what runs when and waits for what, for harness plan and harness.observe.",
+        "FILE",
+        type=click.Path(),
+    )
     traceback: bool = flag(
         "Add to each failed item's line where its error came from, without frames of harness, as "
         "the field traceback; and show one of each kind of error at the end."
+    )
+    report: str | None = option(
+        "When the batch is over, write a page there that shows where the time went, with a "
+        "timeline of all runs, failures, stragglers and limits. It needs no network.",
+        "FILE",
+        type=click.Path(),
+    )
+    dashboard: bool = flag(
+        "Show the batch live on a page in a browser of this machine; its address is printed. "
+        "Needs the extra dashboard. harness top shows the same on a terminal, without an option."
+    )
+    allow_cancel: bool = flag(
+        "Let the page cancel and stop runs.",
+        refusals=[
+            _refused(
+                lambda options, facts: not options.dashboard,
+                "{option} is for the page of --dashboard; add --dashboard, or leave it out",
+            )
+        ],
+    )
+    metrics_port: int | None = option(
+        "Serve metrics to a Prometheus on this machine, at http://127.0.0.1:PORT/metrics, while "
+        "the batch runs; 0 chooses a port. Needs the extra prometheus.",
+        "PORT",
+        type=click.IntRange(0, 65_535),
+        plan="metrics at http://127.0.0.1:{}/metrics",
+    )
+    otlp: str | None = option(
+        "Send a span of each run, and of each call to a model or a tool, to the OpenTelemetry "
+        "collector at URL, and metrics too. Needs the extra otel.",
+        "URL",
+        read=collector,
+        plan=lambda url: f"spans and metrics to {masked(url)}",
     )
     quiet: bool = flag("Show neither progress nor summary, only errors.")
     log_level: str = option(

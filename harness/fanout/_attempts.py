@@ -25,6 +25,7 @@ from harness.fanout._tries import Tries, too_late
 from harness.policies import Attempt, Hedge
 from harness.runs import Run
 from harness.runs._endings import most_telling
+from harness.runs._waits import waiting
 
 JobT = TypeVar("JobT", bound=Tries)
 JobT_contra = TypeVar("JobT_contra", bound=Tries, contravariant=True)
@@ -62,6 +63,15 @@ class Enclosure(Protocol[JobT_contra, AttemptT]):
         attempt: AttemptT,
     ) -> None:
         """Make an attempt in its own task."""
+
+    def tell(self, job: JobT_contra, attempt: AttemptT, ended: Ended) -> None:
+        """Tell observers how an attempt ended."""
+
+    def tell_retry(self, job: JobT_contra, delay: float, error: Exception) -> None:
+        """Tell them that another try follows in ``delay`` seconds."""
+
+    def tell_hedge(self, job: JobT_contra, attempt: AttemptT, late: AttemptT) -> None:
+        """Tell them that an attempt begins beside a late one."""
 
     def beside(self) -> None:
         """Note that the current task now only waits for attempts in other tasks."""
@@ -127,7 +137,9 @@ class Attempts(Generic[JobT, AttemptT]):
         """Make one attempt. With a limiter, it and its clock start at the grant."""
         if plan.limiter is None:
             job.attempts += 1
-            return await self._enclosure.carry(attempt, self._function, item)
+            ended = await self._enclosure.carry(attempt, self._function, item)
+            self._enclosure.tell(job, attempt, ended)
+            return ended
 
         def begin() -> None:
             job.attempts += 1
@@ -141,7 +153,9 @@ class Attempts(Generic[JobT, AttemptT]):
             tokens = plan.tokens(item) if callable(plan.tokens) else plan.tokens
             return await self._reserved(plan.limiter.reserve(tokens=tokens), begin, item)
 
-        return await self._enclosure.carry(attempt, call, item)
+        ended = await self._enclosure.carry(attempt, call, item)
+        self._enclosure.tell(job, attempt, ended)
+        return ended
 
     @enable_ki_protection  # Or a Ctrl-C could come between the end of the block and its leaving.
     async def _reserved(
@@ -167,6 +181,8 @@ class Attempts(Generic[JobT, AttemptT]):
 
         def launch(nursery: trio.Nursery) -> None:
             attempt = enclosure.new(plan, job)
+            if tries.live:
+                enclosure.tell_hedge(job, attempt, tries.live[0])
             tries.began(attempt)
             enclosure.launch(nursery, job, make, attempt)
 
@@ -194,7 +210,10 @@ class Attempts(Generic[JobT, AttemptT]):
         if delay is None:
             return None
         job.owed = not is_cancelled()
-        return None if not job.owed or self._closing() or too_late(delay) else delay
+        if not job.owed or self._closing() or too_late(delay):
+            return None
+        self._enclosure.tell_retry(job, delay, error)
+        return delay
 
 
 @enable_ki_protection
@@ -220,7 +239,8 @@ async def nap(seconds: float, closing: Callable[[], bool], *runs: Run) -> bool:
         for run in runs:
             run._add_stop_notice(stop)
         try:
-            await trio.sleep(seconds)
+            with waiting("retry", "the next attempt"):
+                await trio.sleep(seconds)
         finally:
             for run in runs:
                 run._drop_stop_notice(stop)

@@ -41,12 +41,13 @@ from harness.fanout._join import Join
 from harness.fanout._ledger import Ledger
 from harness.fanout._limit import ChangingLimit, Limit
 from harness.fanout._never_started import NeverStarted
+from harness.fanout._notices import FanOutBegan, ItemOver
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Sink
 from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
-from harness.fanout._watch import NOBODY, Counts, watching
+from harness.fanout._watch import NOBODY, Counts, Watch, watching
 from harness.policies import Decision, FailFast
 from harness.runs import Run
 from harness.runs._cleanup import shielded_from
@@ -84,6 +85,11 @@ class Work(Protocol):
         """The attempts started beside another one, and what they gained."""
         ...
 
+    @property
+    def slots(self) -> int | None:
+        """How many calls it may make at once; None if the fan-out's limit says so."""
+        ...
+
 
 @final
 class Engine:
@@ -112,6 +118,8 @@ class Engine:
         "_source",
         "_source_error",
         "_stopped",
+        "_watch",
+        "_told",
         "_work",
         "base",
         "cut",
@@ -173,6 +181,8 @@ class Engine:
         self.run: Run  # Set by `begin`, like the next; the two after by `drive`.
         self.base: contextvars.Context
         """What items are pulled and started in."""
+        self._watch: Watch | None = None
+        """What is told how far it comes."""
         self._shielded_from: str | None = None
         """The run whose stops and cancels a cleanup block holds off, with those from above."""
         self.nursery: trio.Nursery
@@ -199,6 +209,8 @@ class Engine:
         """The task in `drive`, while it waits for the fan-out to finish."""
         self._owner: SourceOwner | None = None
         """Pulls from an async source and closes it."""
+        self._told = False
+        """Whether observers are told of each item."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -207,12 +219,16 @@ class Engine:
         self.run = run
         self.base = contextvars.copy_context()
         self._shielded_from = shielded_from()
-        if (watch := watching.get()) is not None:
+        self._watch = watching.get()
+        if self._watch is not None:
             self.base.run(watching.set, NOBODY)
-            watch.begun(self._plan.run_name, self)
+            self._watch.begun(self._plan.run_name, self)
         run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
+        if run._observers:
+            self._told = True
+            run._notice(FanOutBegan(self._source.size, self))
 
     async def drive(self) -> None:
         """Run everything, and return when all has ended. Call `begin` first.
@@ -276,8 +292,8 @@ class Engine:
             if isinstance(source, SyncSource):
                 self._close_sync(source)
             self._work.end()
-            if (watch := watching.get()) is not None:
-                watch.over(self)
+            if self._watch is not None:
+                self._watch.over(self)
             if self._ledger is None:  # A ledger still has to give back what it began.
                 for job in self._feed.left_over():
                     self.hand_on(self.skip(job))
@@ -311,6 +327,11 @@ class Engine:
     def hedges(self) -> Hedges:
         """The attempts started beside another one, and what they gained."""
         return self._work.hedges
+
+    @property
+    def slots(self) -> int:
+        """How many items, or calls of stages, may be in progress at once."""
+        return self._work.slots or self.limit
 
     @property
     def has_journal(self) -> bool:
@@ -398,12 +419,16 @@ class Engine:
 
     # Start ------------------------------------------------------------------------------------
 
-    def start_next(self) -> None:
-        """Start what there is room for, once an item has ended or a reader took a result."""
+    def start_next(self, by: str | None = None) -> None:
+        """Start what there is room for, once an item has ended or a reader took a result.
+
+        Args:
+          by: The id of the run that has ended.
+        """
         if self._changing_limit is not None:
             self._look_at_limit(self._changing_limit)
         if not self.over and self.in_flight < self.limit:
-            self.base.run(self._fill)
+            self.base.run(self._fill, by)
         if self._owner is not None:
             self._owner.wake()
         if self._ledger is not None:
@@ -471,7 +496,7 @@ class Engine:
     # The next two run once per item, and every call in them counts.
 
     @disable_ki_protection  # It asks the user's iterables and functions.
-    def _fill(self) -> None:
+    def _fill(self, by: str | None = None) -> None:
         """Start items while there is room. Call in the base context."""
         feed = self._feed
         while (
@@ -494,6 +519,7 @@ class Engine:
                 if self.over:  # The source itself stopped or cancelled the run.
                     self.hand_on(self.skip(job))
                 else:
+                    job.started_by = by
                     self._start(job)
 
     @enable_ki_protection  # trio's `start_soon` isn't protected, and would leave a task half made.
@@ -566,6 +592,11 @@ class Engine:
         self.in_flight -= 1
         if self._ended is not None:
             self._ended(job)
+        if self._told:
+            began, degraded = job.started_at, job.degraded
+            self.run._notice(
+                ItemOver(job.index, status, job.attempts, began, ended_at, degraded), ended_at
+            )
         ledger, attempts = self._ledger, job.attempts
         if ledger is not None:
             status, value, attempts = ledger.decide(job, status, value)
@@ -589,11 +620,11 @@ class Engine:
         else:
             ledger.write(job, result)
         if self._join.why is None:
-            self.start_next()
+            self.start_next(job.run_id)
             return False
         if self._join.decision is Decision.STOP:
             self._wind_down()
-            self.start_next()  # Somebody may be waiting for others in flight.
+            self.start_next(job.run_id)  # Somebody may be waiting for others in flight.
             return False
         self.start_no_more()
         if self.cut is not None:
@@ -621,7 +652,10 @@ class Engine:
 
     def _judge(self, result: Result[Any]) -> None:
         """Put a result to the policy. Successes may be left out unless they count."""
-        self.failed += result.failed
+        if result.failed:
+            self.failed += 1
+            if self._watch is not None:
+                self._watch.failed(result.key, result.error)
         self._cut_short = self._cut_short or result.status == "cancelled"
         self.base.run(self._join.add, result)  # The judge may be the caller's.
 

@@ -23,6 +23,7 @@ from harness.errors import RunCancelled
 from harness.fanout._attempts import Attempts, fallback_value, is_cancelled, nap
 from harness.fanout._job import Ended, Job
 from harness.fanout._ledger import Ledger
+from harness.fanout._notices import AttemptOver, HedgeBegan, RetryPlanned
 from harness.fanout._result import FAILURES, NO_HEDGES, Hedges, ResultStatus
 from harness.policies import Attempt
 from harness.runs import Run
@@ -30,7 +31,7 @@ from harness.runs._carry import carry, carry_out
 from harness.runs._current import current
 from harness.runs._endings import set_context
 from harness.runs._functions import not_awaitable_error
-from harness.runs._run import Ending
+from harness.runs._run import STARTED_BY, Ending
 from harness.runs._scopes import cancel_scope
 
 
@@ -97,6 +98,11 @@ class OwnRun:
             deadline = now + plan.timeout
         run = Run(job.name, self._run, now, deadline)
         run._item_index = job.index
+        if plan.retry is not None or plan.hedge is not None:
+            run._attempt_number = job.attempts + 1
+        if run._observers:
+            by = job.started_by if job.run_id is None else job.run_id
+            run._locals = {STARTED_BY: by}
         job.run_id = run.id
         return run
 
@@ -128,6 +134,26 @@ class OwnRun:
         """Make an attempt in its own task, in the base context."""
         self._base.run(lambda: nursery.start_soon(make, attempt, name=job.name))
 
+    def tell(self, job: Job, attempt: Run, ended: Ended) -> None:
+        """Tell observers how an attempt ended."""
+        if self._run._observers:
+            began = attempt.started_at
+            over = AttemptOver(
+                attempt.id, job.index, job.key, job.attempts, ended[0], began, ended[1]
+            )
+            self._run._notice(over)
+
+    def tell_retry(self, job: Job, delay: float, error: Exception) -> None:
+        """Tell them that another try follows."""
+        if self._run._observers:
+            number = job.attempts
+            self._run._notice(RetryPlanned(job.index, job.key, number, job.run_id, delay, error))
+
+    def tell_hedge(self, job: Job, attempt: Run, late: Run) -> None:
+        """Tell them that an attempt begins beside a late one."""
+        if self._run._observers:
+            self._run._notice(HedgeBegan(job.index, job.key, attempt.id, late.id))
+
     def beside(self) -> None:
         """Act for the fan-out: the attempts are in other tasks."""
         current.set(self._run)
@@ -146,6 +172,9 @@ class ItemWork:
 
     looked = None
     """Nothing here waits for other items."""
+
+    slots = None
+    """The fan-out's limit says how many are worked on at once."""
 
     def __init__(
         self, function: Callable[[Any], Awaitable[Any]], ledger: Ledger | None = None
@@ -206,11 +235,14 @@ class ItemWork:
 
     def begin_run(self, job: Job) -> Run:
         """Return the run of an attempt that starts now, with nothing around it."""
+        run = self._own_run.new(job.attempt, job)
         job.attempts += 1
-        return self._own_run.new(job.attempt, job)
+        return run
 
     def end_run(self, job: Job, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
         """Take the outcome of that attempt; return what the task still has to do."""
+        if self._run._observers:
+            self._own_run.tell(job, run, (status, result))
         if status in FAILURES:
             return self._end_try(job, status, result)
         if self._host.end(job, status, result, run._ended_at or 0.0):

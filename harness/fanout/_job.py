@@ -26,7 +26,11 @@ class Job(Tries):
         "problem",
         "run_id",
         "started_at",
+        "started_by",
     )
+
+    started_by: str | None
+    """The id of the run whose end made room for it, if it has one; set when it is started."""
 
     def __init__(self, index: int, item: Any) -> None:
         # Set here as `Tries` would: there is one job per item, and another call costs time.

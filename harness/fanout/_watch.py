@@ -1,8 +1,9 @@
 """Let outside code see how far fan-outs have come, without a call per item.
 
-A fan-out tells the watch of its context, if there is one, when it begins and when it is over. In
-between, the watch reads counts that the engine keeps anyway, whenever it likes and from any thread.
-So a display that nobody looks at costs nothing, and no display costs anything per item.
+A fan-out tells the watch of its context, if there is one, when it begins, what fails, and when it
+is over. In between, the watch reads counts that the engine keeps anyway, whenever it likes and from
+any thread. So a display that nobody looks at costs nothing, and none costs anything per item that
+ends well.
 
 Fan-outs below a watched one tell nothing: there may be thousands, and their work belongs to an item
 that the watched one counts.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Counts(NamedTuple):
@@ -49,6 +50,9 @@ class Watch(Protocol):
     def over(self, fan_out: Watched) -> None:
         """Hear that it is over; its counts are final."""
 
+    def failed(self, key: Any, error: BaseException | None) -> None:
+        """Hear that an item of such a fan-out has failed or timed out, for good."""
+
 
 class _Nobody:
     """Watches, and shows nothing."""
@@ -57,6 +61,9 @@ class _Nobody:
         pass
 
     def over(self, fan_out: Watched) -> None:
+        pass
+
+    def failed(self, key: Any, error: BaseException | None) -> None:
         pass
 
 

@@ -19,7 +19,7 @@ import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness.errors import RunTimedOut
-from harness.fanout import Hedges
+from harness.fanout import AttemptOver, HedgeBegan, Hedges, RetryPlanned
 from harness.fanout._attempts import Attempts, fallback_value, is_cancelled, nap
 from harness.fanout._job import Ended
 from harness.fanout._plan import attempt_for
@@ -28,10 +28,11 @@ from harness.flow._gate import Walker
 from harness.policies import Attempt
 from harness.runs import Run, current_run
 from harness.runs._cleanup import shielded_from
-from harness.runs._endings import cancelled_error, set_context, unwrap_single
+from harness.runs._endings import cancelled_error, set_context, try_note, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._inner_scope import InnerScope
+from harness.runs._waits import observed_run
 
 
 class NotAsync(TypeError):
@@ -41,11 +42,12 @@ class NotAsync(TypeError):
 class OwnScope:
     """What an attempt is made in here: a scope with a deadline, which can be cancelled."""
 
-    __slots__ = ("cancelled", "plan", "scope")
+    __slots__ = ("cancelled", "plan", "scope", "started_at")
 
-    def __init__(self, plan: Attempt) -> None:
+    def __init__(self, plan: Attempt, number: int) -> None:
         self.plan = plan
-        self.scope = InnerScope(current_run().id)
+        self.scope = InnerScope(current_run().id, number)
+        self.started_at = trio.current_time()
         self.cancelled = False
         """Whether it was cut short because another attempt had answered."""
 
@@ -66,7 +68,7 @@ class InItsRun:
 
     def new(self, plan: Attempt, job: Tries) -> OwnScope:
         """Return the scope of an attempt, whose time begins now unless it waits for a grant."""
-        attempt = OwnScope(plan)
+        attempt = OwnScope(plan, job.attempts + 1)
         if plan.timeout is not None and plan.limiter is None:
             self.allow(attempt, plan.timeout)
         return attempt
@@ -123,6 +125,23 @@ class InItsRun:
     ) -> None:
         """Make an attempt in a task of its own, in the current context."""
         nursery.start_soon(make, attempt, name=self._what)
+
+    def tell(self, job: Tries, attempt: OwnScope, ended: Ended) -> None:
+        """Tell observers how an attempt ended."""
+        if (run := observed_run()) is not None:
+            status, result = ended
+            began, number = attempt.started_at, job.attempts
+            run._notice(AttemptOver(run.id, None, self._what, number, status, began, result))
+
+    def tell_retry(self, job: Tries, delay: float, error: Exception) -> None:
+        """Tell them that another try follows."""
+        if (run := observed_run()) is not None:
+            run._notice(RetryPlanned(None, self._what, job.attempts, run.id, delay, error))
+
+    def tell_hedge(self, job: Tries, attempt: OwnScope, late: OwnScope) -> None:
+        """Tell them that an attempt begins beside a late one."""
+        if (run := observed_run()) is not None:
+            run._notice(HedgeBegan(None, self._what, run.id, run.id))
 
     def beside(self) -> None:
         """Do nothing: the run is the same in all tasks."""
@@ -247,6 +266,8 @@ class Calls:
                     break
         finally:
             walker.attempts += max(0, tries.attempts - 1)
+        if plan.retry is not None or plan.hedge is not None:
+            try_note(result, f"attempt {tries.attempts} at {self.what}")
         try:
             self.give_up_if_stopped(tries, result)
             return await self.fall_back(plan, item, result, walker)

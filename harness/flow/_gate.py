@@ -20,6 +20,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness.errors import RecursiveCallError
+from harness.runs._waits import Wait, observed_run
 
 
 class Holdable(Protocol):
@@ -54,6 +55,8 @@ class Walker:
     """The path of the run that is inside of the same pipeline or router and waits for this."""
     task: trio.lowlevel.Task | None = None
     """Its task, once it has waited."""
+    wait: Wait | None = None
+    """Its latest wait, if anybody observes it."""
 
     def let_go(self) -> None:
         """Give back what it holds: there is room for it further on."""
@@ -110,6 +113,8 @@ class Gate:
             line = self._outside
         walker.task = trio.lowlevel.current_task()
         line[walker] = None
+        run = observed_run()
+        walker.wait = wait = None if run is None else Wait(run, "queue", self._words)
 
         def leave(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self._near.pop(walker, None)
@@ -123,6 +128,9 @@ class Gate:
             # started while trio walks over those that it cancels.
             self._move_up()
             raise
+        finally:
+            if wait is not None:
+                wait.over()
 
     def give_back(self, walker: Walker) -> None:
         """Take back a slot, for the first in line."""
@@ -133,6 +141,8 @@ class Gate:
         first, _ = line.popitem(last=False)
         held, first.held = first.held, self
         assert first.task is not None
+        if first.wait is not None:
+            first.wait.woken()
         trio.lowlevel.reschedule(first.task)
         if held is not None:
             held.give_back(first)

@@ -23,7 +23,7 @@ from harness.flow._gate import Walker
 from harness.runs import Run
 from harness.runs._carry import carry_out
 from harness.runs._current import current
-from harness.runs._run import Ending
+from harness.runs._run import STARTED_BY, Ending
 
 
 class WalkingJob(Job, Walker):
@@ -67,6 +67,11 @@ class Way(Protocol):
         """The attempts started alongside others, and what they achieved."""
         ...
 
+    @property
+    def slots(self) -> int | None:
+        """How many calls it may make at once; None if the engine's limit says so."""
+        ...
+
 
 class Walks:
     """Takes each item along a way, in a run of its own."""
@@ -98,6 +103,8 @@ class Walks:
         now = job.started_at = self._now()
         run = Run(job.name, self._engine.run, now)
         run._item_index = job.index
+        if run._observers:
+            run._locals = {STARTED_BY: job.started_by}
         job.run_id = run.id
         job.attempts = 1  # Counted as it begins; stages count those beyond.
         return run
@@ -129,6 +136,11 @@ class Walks:
     def hedges(self) -> Hedges:
         """The attempts started alongside others, and what they achieved."""
         return self._way.hedges
+
+    @property
+    def slots(self) -> int | None:
+        """How many calls the stages may make at once; None if the engine's limit says so."""
+        return self._way.slots
 
     # What the way asks of its host --------------------------------------------------------------
 

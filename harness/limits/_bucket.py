@@ -108,6 +108,16 @@ class PacedBucket:
             level = self.burst
         self.stock = level
 
+    def numbers(self, shift: float) -> tuple[float, ...]:
+        """Return its state, with times that are ``shift`` later, for `restore` elsewhere."""
+        return self.stock, self._filled_at + shift, self.surplus, self.saving
+
+    def restore(self, numbers: tuple[float, ...], shift: float) -> None:
+        """Go on from what `numbers` returned."""
+        self.stock, filled_at, self.surplus, saving = numbers
+        self._filled_at = filled_at - shift
+        self.saving = bool(saving)
+
     def resize(self, *, per_second: float, burst: float, now: float) -> None:
         """Change the rate and the size, and keep what is in the bucket or owed."""
         level = self.level(now)

@@ -14,12 +14,14 @@ Clock-free: every method is told what time it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from harness.limits._bucket import PacedBucket
 from harness.limits._limiter_statistics import DimensionStatistics
-from harness.limits._provider_count import ProviderCount
+from harness.limits._provider_count import NO_COUNT, ProviderCount
 from harness.limits._rate import Rate
 from harness.limits._responses._heard import RateLimitDimension
-from harness.limits._window import SlidingCap
+from harness.limits._window import SlidingCap, Window
 
 # The provider must have counted this share of its limit beyond our own use before we believe that
 # somebody else uses it too; clocks and responses in flight explain less than that.
@@ -33,11 +35,27 @@ _UNDER_WAY_SECONDS = 5.0
 _REFILLING_SHARE = 0.9
 
 
+METER_NUMBERS = 15
+"""How many `DimensionMeter.numbers` returns."""
+
+
+def sliding_cap(limit: float, period: float) -> Window:
+    """Make a window that is this process's own."""
+    return SlidingCap(limit=limit, period=period)
+
+
 class DimensionMeter:
     """The bounds on one dimension, and what has been charged to it."""
 
     def __init__(
-        self, name: str, *, kind: int, rate: Rate, headroom: float, burst_seconds: float
+        self,
+        name: str,
+        *,
+        kind: int,
+        rate: Rate,
+        headroom: float,
+        burst_seconds: float,
+        make_window: Callable[[float, float], Window] = sliding_cap,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -50,9 +68,9 @@ class DimensionMeter:
         self._headroom = headroom
         self._burst_seconds = burst_seconds
         self._bucket = PacedBucket(per_second=rate.per_second * headroom, burst=self._burst(rate))
-        self._cap = SlidingCap(limit=rate.amount * headroom, period=rate.period)
+        self._cap = make_window(rate.amount * headroom, rate.period)
         self._reserve_cap = (
-            SlidingCap(limit=rate.amount, period=rate.period / headroom) if headroom < 1 else None
+            make_window(rate.amount, rate.period / headroom) if headroom < 1 else None
         )
         self._count: ProviderCount | None = None
         # Only the bucket and the window bound it, which is nearly always so.
@@ -217,6 +235,29 @@ class DimensionMeter:
             provider_remaining=None if self._count is None else max(0, self._count.available(now)),
             slowing=self._count is not None and self._count.slows(now),
         )
+
+    def numbers(self, shift: float) -> tuple[float, ...]:
+        """Return its state apart from its windows, with times that are ``shift`` later."""
+        count = NO_COUNT if self._count is None else (1.0, *self._count.numbers(shift))
+        own = (self.stated.amount, self.rate.amount, self.unsettled)
+        return own + self._bucket.numbers(shift) + count
+
+    def restore(self, numbers: tuple[float, ...], shift: float) -> None:
+        """Go on from what `numbers` returned, of a meter of the same dimension."""
+        stated, amount, self.unsettled, *_ = numbers
+        if stated != self.stated.amount:
+            self.stated = Rate(stated, self.rate.period)
+        if amount != self.rate.amount:
+            self._resize(amount, 0)
+        self._bucket.restore(numbers[3:7], shift)
+        known, *count = numbers[7:]
+        self._count = ProviderCount.restored(tuple(count), shift) if known else None
+        self._plain = self._reserve_cap is None and self._count is None
+
+    def forget_times(self, now: float) -> None:
+        """Count everything as charged now, because nobody knows when it was."""
+        self._bucket.drain_until(now, now, keep=0)
+        self._forget_count()
 
     def _charge(self, amount: float, now: float) -> None:
         self._bucket.take(amount, now)

@@ -10,11 +10,14 @@ yet. So whatever settles, frees a place, moves a limit or ends a pause must end 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Set
+from contextlib import AbstractContextManager
 from math import inf
 from operator import itemgetter
 from types import MappingProxyType
+from typing import Any
 
 import trio
 from trio import current_time  # By name: `trio` has a `__getattr__`, so a look-up costs.
@@ -24,10 +27,11 @@ from harness.errors import LimiterRunError, QuotaExhaustedError, RateLimitedErro
 from harness.limits._adaptive import AdaptiveCapacity
 from harness.limits._charges import NO_TOKENS, Charge, learn_use, used_charge, with_maximum
 from harness.limits._claim import Charges, Claim
-from harness.limits._dimension_meter import DimensionMeter
+from harness.limits._dimension_meter import DimensionMeter, sliding_cap
 from harness.limits._estimates import Estimates
 from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._line import Line
+from harness.limits._notices import LimiterUsed
 from harness.limits._other_processes import notice_others
 from harness.limits._provider_state import ProviderState
 from harness.limits._responses._headers import HeaderSource
@@ -36,10 +40,14 @@ from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import ANSWERED, Response, response_of
 from harness.limits._stated import StatedRate
 from harness.limits._turnstile import Turnstile
+from harness.runs import Run
 from harness.runs._tree import token_here
 
 # A grant is charged again if its task runs this much later; less is within what clocks differ by.
-_LATE_SECONDS = 0.0005
+LATE_SECONDS = 0.0005
+
+_HOLDERS_TOLD = 10
+"""How many of those who hold the places of a limiter observers are told."""
 
 UNNAMED = "limiter"
 """What messages call a limiter without a name."""
@@ -82,8 +90,15 @@ class Grants:
         self.has_places = places is not None
         """Whether it was made with a bound on how many are held at once."""
         self._listeners: list[Callable[[], None]] = []
+        self._known_to: tuple[object, ...] = ()
+        """The observers that know of it."""
+        self.exclusive: Callable[[], AbstractContextManager[bool]] | None = None
+        """Makes a block in which no other process changes anything, where some might."""
+        self.make_window = sliding_cap
         self.blocked: dict[Grants, int] = {}
         """Which limiters those who hold this one are waiting for, and how many of them."""
+        self.holders: dict[Claim, str] = {}
+        """Whose runs hold places, as far as anybody observes them."""
         self.start()
 
     def start(self) -> None:
@@ -96,12 +111,13 @@ class Grants:
                 rate=rate,
                 headroom=self.headroom,
                 burst_seconds=self._burst_of(kind),
+                make_window=self.make_window,
             )
             for kind, name, rate in self.rates
         )
         self.one_request = self.charges_of(NO_TOKENS)
         self._turnstile: Turnstile[Claim] = Turnstile(
-            self.free_at, self._take_from_line, self._tell_pools
+            self.free_at, self._take_from_line, self._tell_pools, self.exclusive
         )
         # Public only so that checking for anybody who waits costs no call.
         self.line: Line[Claim] = self._turnstile.line
@@ -150,7 +166,7 @@ class Grants:
         when they are sent, not when we meant to send them.
         """
         now = current_time()
-        if now - reservation.granted_at > _LATE_SECONDS:
+        if now - reservation.granted_at > LATE_SECONDS:
             for meter, amount in reservation.charges:
                 meter.postpone(amount, taken_at=reservation.granted_at, now=now)
             reservation.granted_at = now
@@ -232,6 +248,8 @@ class Grants:
         state = reservation.state
         if state is self.state:
             self.in_flight -= 1
+        if self.holders:
+            self.holders.pop(reservation, None)
         if not reservation.closed:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
@@ -248,6 +266,35 @@ class Grants:
                     self.hear(state, response, epoch=reservation.epoch, in_use=self.in_flight + 1)
         if self.line.count or self._listeners:
             self._changed()
+
+    def tell(self, run: Run) -> None:
+        """Tell the observers of a run that it uses this limiter, unless they know."""
+        if self._known_to is not run._observers:
+            self._known_to = run._observers
+            run._notice(LimiterUsed(self.name, self.statistics))
+
+    def holder_ids(self) -> tuple[str, ...]:
+        """Return whose runs hold all places, as far as that is known; of many, the first few."""
+        places = self.most_places
+        if places is None or self.in_flight < places:
+            return ()
+        return tuple(itertools.islice(self.holders.values(), _HOLDERS_TOLD))
+
+    def facts(self, reservation: Claim) -> dict[str, Any]:
+        """Return for observers what was granted, and out of what."""
+        granted: dict[str, Any] = {
+            meter.name: [amount, meter.rate.amount, meter.rate.period]
+            for meter, amount in reservation.charges
+        }
+        *_, stated_input, stated_output = reservation.planned
+        return {
+            "granted": granted,
+            "input_tokens": stated_input if stated_output is None else None,
+            "places": self.most_places,
+            "in_flight": self.in_flight,
+            "headroom": self.headroom,
+            "burst_seconds": self._burst_seconds,
+        }
 
     # What lines call --------------------------------------------------------------------------
 
@@ -285,6 +332,8 @@ class Grants:
         self.take(reservation, now)
         self.waits += 1
         self.waited_seconds += now - reservation.asked_at
+        if reservation.told is not None:
+            reservation.told.woken()
         if self._listeners:
             self._tell_pools()
 
@@ -390,6 +439,15 @@ class Grants:
         if self.adaptive is not None:
             self.adaptive.reset()
         self.start()
+
+    # What limiters call -----------------------------------------------------------------------
+
+    def pause(self, seconds: float) -> None:
+        """Grant nothing for a while."""
+        self.check_run()
+        now = current_time()
+        self.state.pause(seconds, now=now, draw=1 - random.random())
+        self.after_response(now)
 
     # Inside -----------------------------------------------------------------------------------
 

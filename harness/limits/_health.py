@@ -29,6 +29,15 @@ class Health:
         """Until when a pool should use another provider."""
         self._next_rest_seconds = _FIRST_REST_SECONDS
 
+    def numbers(self, shift: float) -> tuple[float, ...]:
+        """Return its state, with times that are ``shift`` later, for `restore` elsewhere."""
+        return self.good, self.rests_until + shift, self._next_rest_seconds
+
+    def restore(self, numbers: tuple[float, ...], shift: float) -> None:
+        """Go on from what `numbers` returned."""
+        good, rests_until, self._next_rest_seconds = numbers
+        self.good, self.rests_until = int(good), rests_until - shift
+
     def failed(self, now: float) -> None:
         """Record a failure. A good answer is just added to `good`, to be as cheap as possible."""
         good, self.good = self.good, 0

@@ -6,8 +6,8 @@ This is what users call. `Grants` decides how reservations are granted, `Turnsti
 
 from __future__ import annotations
 
-import random
 from math import ceil, isfinite
+from typing import ClassVar
 
 import trio
 
@@ -58,6 +58,8 @@ class Limiter:
         is no limit at all, or if the headroom isn't above 0 and at most 1.
     """
 
+    _keeps_with: ClassVar[type[Grants]] = Grants
+
     def __init__(
         self,
         name: str | None = None,
@@ -99,7 +101,7 @@ class Limiter:
                 "output_tokens_per_minute, requests, tokens, input_tokens, output_tokens, "
                 "concurrent"
             )
-        self._grants = Grants(
+        self._grants = self._keeps_with(
             name,
             rates=rates,
             places=concurrent,
@@ -361,11 +363,7 @@ class Limiter:
           LimiterRunError: in another ``trio.run`` than the one that used it first.
         """
         seconds = checked_amount("seconds", seconds)
-        grants = self._grants
-        grants.check_run()
-        now = trio.current_time()
-        grants.state.pause(seconds, now=now, draw=1 - random.random())
-        grants.after_response(now)
+        self._grants.pause(seconds)
 
     def observe(
         self, *, headers: HeaderSource = None, status: int | None = None, body: object = None

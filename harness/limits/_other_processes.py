@@ -51,7 +51,7 @@ def notice_others(name: str) -> None:
 
 def other_process(name: str) -> str | None:
     """Claim ``name`` for this ``trio.run``; return which other process has, the first time."""
-    if sys.platform == "win32" or not _is_real(trio.lowlevel.current_clock()):
+    if sys.platform == "win32" or not is_real(trio.lowlevel.current_clock()):
         return None
     try:
         ours = _ours.get()
@@ -67,7 +67,8 @@ def other_process(name: str) -> str | None:
         return None
 
 
-def _is_real(clock: trio.abc.Clock) -> bool:
+def is_real(clock: trio.abc.Clock) -> bool:
+    """Return whether a clock is the machine's, and not a test's."""
     return type(clock).__name__ == "SystemClock"
 
 

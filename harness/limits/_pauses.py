@@ -48,6 +48,27 @@ class Pauses:
     streak: int = 0
     """Refusals in a row, with no request getting through."""
 
+    def numbers(self, shift: float) -> tuple[float, ...]:
+        """Return its state, with times that are ``shift`` later, for `restore` elsewhere."""
+        return (
+            self.epoch,
+            self.count,
+            self.asked_until + shift,
+            self.closed_until + shift,
+            self.quota_until + shift,
+            self.quota_reset_known,
+            self.streak,
+        )
+
+    def restore(self, numbers: tuple[float, ...], shift: float) -> None:
+        """Go on from what `numbers` returned."""
+        epoch, count, asked_until, closed_until, quota_until, known, streak = numbers
+        self.epoch, self.count, self.streak = int(epoch), int(count), int(streak)
+        self.asked_until = asked_until - shift
+        self.closed_until = closed_until - shift
+        self.quota_until = quota_until - shift
+        self.quota_reset_known = bool(known)
+
     def begin(self, seconds: float, *, now: float, draw: float) -> None:
         """Pause for ``seconds`` from now; a longer pause in progress is kept."""
         self.epoch += 1

@@ -17,7 +17,8 @@ over if its head came later.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from math import inf
 
 import attrs
@@ -34,6 +35,7 @@ from harness.limits._reservation import (
     refuse_nested,
 )
 from harness.limits._turnstile import Turnstile, Waiter
+from harness.runs._waits import Wait, observed_run
 
 
 class _Several(ABC):
@@ -54,7 +56,10 @@ class _Several(ABC):
                 f"a limiter is in this {type(self).__name__} twice; give each limiter once"
             )
         self._members = tuple(limiter._grants for limiter in self.limiters)
-        self._turnstile: Turnstile[SeveralReservation] = Turnstile(self._free_at, self._take)
+        self._shared = tuple(member.exclusive for member in self._members if member.exclusive)
+        self._turnstile: Turnstile[SeveralReservation] = Turnstile(
+            self._free_at, self._take_from_line, exclusive=self._exclusive if self._shared else None
+        )
         self._listening = False
 
     def reserve(
@@ -108,6 +113,12 @@ class _Several(ABC):
         """How many tasks wait in the pool's line."""
         return self._turnstile.line.count
 
+    @contextmanager
+    def _exclusive(self) -> Generator[bool]:
+        """Keep other processes from changing a member, if all members can be had at once."""
+        with ExitStack() as stack:
+            yield all(stack.enter_context(exclusive()) for exclusive in self._shared)
+
     async def _admit(self, asked: SeveralReservation) -> Reservation:
         """Grant one of the reservations, waiting for the first that can be granted."""
         refuse_nested(self._members)
@@ -117,9 +128,11 @@ class _Several(ABC):
         if not line.count:
             await trio.lowlevel.checkpoint()
         now = trio.current_time()
-        if not line.count and self._free_at(asked, now) <= now:
-            self._take(asked, now)
-        else:
+        with self._exclusive() as alone:
+            at_once = alone and not line.count and self._free_at(asked, now) <= now
+            if at_once:
+                self._take(asked, now)
+        if not at_once:
             self._raise_if_closed(now)
             asked.asked_at = now
             await self._wait(asked)
@@ -152,6 +165,11 @@ class _Several(ABC):
     @abstractmethod
     def _free_at(self, asked: SeveralReservation, now: float) -> float:
         """Return when the request can be granted; ``inf`` if that depends on others."""
+
+    def _take_from_line(self, asked: SeveralReservation, now: float) -> None:
+        self._take(asked, now)
+        if asked.told is not None:
+            asked.told.woken()
 
     @abstractmethod
     def _take(self, asked: SeveralReservation, now: float) -> None:
@@ -264,6 +282,7 @@ class SeveralReservation(Waiter):
     asked_at: float = attrs.field(default=inf, init=False)
     """When it joined the line."""
     reservation: Reservation | None = attrs.field(default=None, init=False)
+    told: Wait | None = attrs.field(default=None, init=False)
     _entered: bool = attrs.field(default=False, init=False)
 
     @trio.lowlevel.enable_ki_protection
@@ -276,9 +295,19 @@ class SeveralReservation(Waiter):
         refuse_outside_trio("reserve() was entered")
         self._entered = True
         _waiting_for = self._pool._awaited
-        reservation = await self._pool._admit(self)
-        reservation.enter_charged(held_reservation())
-        return reservation
+        if (run := observed_run()) is not None:
+            for one in self.reservations:
+                one._issuer.tell(run)
+            self.told = Wait(run, "limiter", self._pool._awaited)
+        try:
+            reservation = await self._pool._admit(self)
+            reservation.enter_charged(held_reservation())
+            return reservation
+        finally:
+            if self.told is not None:
+                if self.reservation is not None:
+                    self.told.facts = self.reservation._issuer.facts(self.reservation)
+                self.told.over()
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(

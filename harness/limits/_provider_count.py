@@ -21,6 +21,9 @@ import attrs
 SLOW_ABOVE = 0.8
 """The used share of the provider's limit above which charges are spaced."""
 
+NO_COUNT = (0.0,) * 8
+"""What stands for a count, and the word before it that there is one, where there is none."""
+
 _SLOWEST = 0.1  # Of the limit's own rate. The count itself is the wall; this is the brake.
 
 
@@ -38,6 +41,32 @@ class ProviderCount:
         default=attrs.Factory(lambda count: count._heard_at, takes_self=True)
     )
     """Until when the last charge keeps the next one away; carried over to a newer count."""
+
+    def numbers(self, shift: float) -> tuple[float, ...]:
+        """Return its state, with times that are ``shift`` later, for `restored` elsewhere."""
+        return (
+            self._remaining,
+            self._limit,
+            self.per_second,
+            self._heard_at + shift,
+            self.forget_at + shift,
+            self._shared,
+            self.spaced_until + shift,
+        )
+
+    @classmethod
+    def restored(cls, numbers: tuple[float, ...], shift: float) -> ProviderCount:
+        """Make one that goes on from what `numbers` returned."""
+        remaining, limit, per_second, heard_at, forget_at, shared, spaced_until = numbers
+        return cls(
+            remaining=remaining,
+            limit=limit,
+            per_second=per_second,
+            heard_at=heard_at - shift,
+            forget_at=forget_at - shift,
+            shared=bool(shared),
+            spaced_until=spaced_until - shift,
+        )
 
     def available(self, now: float) -> float:
         """Return what may still be sent by this count; below zero if it was overrun."""

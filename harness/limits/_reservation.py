@@ -27,6 +27,7 @@ from harness.limits._claim import Claim
 from harness.limits._grants import Grants
 from harness.limits._responses._headers import HeaderSource
 from harness.runs import current_run_or_none
+from harness.runs._waits import Wait, observed_run
 
 _innermost: ContextVar[Reservation | None] = ContextVar("harness.limits.reservation", default=None)
 
@@ -93,20 +94,32 @@ class Reservation(Claim, AsyncWithOnly):
         elif not self._issuer.line.count:
             await checkpoint()
             admitted = self._issuer.admit_now(self)
-        if not admitted:
-            _waiting_for = self._in_words
-            if outer is not None:
-                with _waiting_inside(outer, self._issuer):
-                    # Ends, as below.
+        if (run := observed_run()) is not None:
+            self._issuer.tell(run)
+            self.told: Wait | None = Wait(
+                run, "limiter", self._issuer.name, self._issuer.holder_ids()
+            )
+        try:
+            if not admitted:
+                _waiting_for = self._in_words
+                if outer is not None:
+                    with _waiting_inside(outer, self._issuer):
+                        # Ends, as below.
+                        while not await self._issuer.admit_later(self):
+                            self._issuer.raise_if_closed()
+                else:
+                    # Ends: a waiter that is turned away finds the limiter closed, and raises.
                     while not await self._issuer.admit_later(self):
                         self._issuer.raise_if_closed()
-            else:
-                # Ends: a waiter that is turned away finds the limiter closed, and raises.
-                while not await self._issuer.admit_later(self):
-                    self._issuer.raise_if_closed()
-            self._issuer.woken(self)
-        self.enter_charged(outer)
-        return self
+                self._issuer.woken(self)
+            self.enter_charged(outer)
+            return self
+        finally:
+            if self.told is not None:
+                if self._stage is _HELD:
+                    self.told.facts = self._issuer.facts(self)
+                    self._issuer.holders[self] = self.told.run_id
+                self.told.over()
 
     def _in_words(self) -> str:
         return f"limiter {self.provider!r} ({self._issuer.line.count:,} in line)"

@@ -16,6 +16,7 @@ What is granted, and when, is up to the owner, which passes two plain functions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import inf
 from typing import Generic, TypeVar
 
@@ -27,6 +28,9 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 from harness.limits._line import Line, Place
 
 T = TypeVar("T", bound="Waiter")
+
+# When to try again to be alone with what is shared with other processes.
+_AGAIN_SECONDS = 0.001
 
 _enable_ki_protection = trio.lowlevel.enable_ki_protection
 
@@ -77,11 +81,14 @@ class Turnstile(Generic[T]):
         the time itself if now, ``inf`` if unknown.
       take: Given the same, grants it.
       emptied: Called when the last in line has left, granted or not.
+      exclusive: Makes a block in which nobody else, such as another process, changes what `free_at`
+        reads. It gives whether that could be had; if not, the line tries again soon.
     """
 
     _free_at: Callable[[T, float], float]
     _take: Callable[[T, float], None]
     _emptied: Callable[[], None] | None = None
+    _exclusive: Callable[[], AbstractContextManager[bool]] | None = None
     # Public, because its owner checks on every request whether it is empty.
     line: Line[T] = attrs.field(factory=Line[T], init=False)
     # The one whose sleep has a deadline: the head, unless its time is unknown.
@@ -96,6 +103,16 @@ class Turnstile(Generic[T]):
         line = self.line
         if not line.count:
             return
+        if self._exclusive is None:
+            self._grant_heads(line)
+            return
+        with self._exclusive() as alone:
+            if alone:
+                self._grant_heads(line)
+            elif (head := line.head()) is not None and not head.interrupted:
+                self._sleep_until(head, current_time() + _AGAIN_SECONDS)
+
+    def _grant_heads(self, line: Line[T]) -> None:
         now = current_time()
         # Ends: each round serves one waiter, or is the last.
         while (head := line.head()) is not None:

@@ -19,11 +19,26 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from math import inf, nextafter
+from typing import Protocol
 
 import attrs
 
 EXACT_CELLS = 2048
 """How many moments of a window are kept apart before neighbours share a cell."""
+
+
+class Window(Protocol):
+    """A log of what was taken during the last period; `SlidingCap` says what each part does."""
+
+    limit: float
+    period: float
+    used_before: float
+
+    def used(self, now: float) -> float: ...
+    def taken_since(self, moment: float) -> float: ...
+    def free_at(self, amount: float, now: float) -> float: ...
+    def take(self, amount: float, now: float) -> None: ...
+    def adjust(self, amount: float, *, taken_at: float, now: float) -> None: ...
 
 
 @attrs.define(eq=False, kw_only=True, repr=False)

@@ -20,6 +20,7 @@ from harness.models._messages import (
     ToolDescription,
     Usage,
 )
+from harness.models._notices import AgentBegan, ModelCallOver, ToolCallOver
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._recorded import RecordedModel
@@ -39,6 +40,7 @@ else:
     )
 
 __all__ = [
+    "AgentBegan",
     "AnthropicModel",
     "BatchedModel",
     "Content",
@@ -50,6 +52,7 @@ __all__ = [
     "LocalModel",
     "Message",
     "Model",
+    "ModelCallOver",
     "ModelRequest",
     "ModelResponse",
     "ModelStream",
@@ -64,6 +67,7 @@ __all__ = [
     "ScriptedModel",
     "ScriptedReply",
     "ToolCall",
+    "ToolCallOver",
     "ToolDescription",
     "Usage",
     "is_model_name",

@@ -44,6 +44,7 @@ from harness.models._file_refusals import refuse_files
 from harness.models._grant import NO_LIMIT, Grant, granted, members_of
 from harness.models._guesses import Guesses
 from harness.models._messages import ModelRequest, ModelResponse, Usage, check_request, misfit_in
+from harness.models._notices import ModelCall
 from harness.models._open_call import OpenCall
 from harness.models._price import Price
 from harness.models._protocol import ModelStream
@@ -51,6 +52,7 @@ from harness.models._sizes import request_tokens, usage_of
 from harness.models._spend import PastUse, Spend, dollars_count, somebody_counts
 from harness.models._waits import RateLimitWaits
 from harness.policies import is_too_large
+from harness.runs._waits import observed_run, waiting
 
 
 class CalledModel(ABC):
@@ -305,7 +307,13 @@ class CalledModel(ABC):
     @disable_ki_protection
     async def _asked(self, request: ModelRequest) -> Answer:
         """Ask, which Ctrl-C can end."""
-        return await self._ask(request)
+        if (run := observed_run()) is None:
+            return await self._ask(request)
+        with ModelCall(run, self, request) as call:
+            answer = await self._ask(request)
+            call.response = answer.response
+            call.usage = usage_of(request, answer.response, self.provider)
+            return answer
 
     # Limits ------------------------------------------------------------------------------------
 
@@ -339,7 +347,8 @@ class CalledModel(ABC):
         if delay is None:
             raise refused
         _waiting_for = f"model {self.name!r}, which refused a call for rate"
-        await trio.sleep(delay)
+        with waiting("limiter", self.name):
+            await trio.sleep(delay)
 
     def _refuse_misfit(self, response: ModelResponse) -> None:
         """Refuse a response from outside that holds something it can't."""

@@ -18,15 +18,24 @@ from harness.models._answers import AnswerStream
 from harness.models._grant import Grant
 from harness.models._guesses import Guesses
 from harness.models._messages import ModelRequest, ModelResponse, Usage
+from harness.models._notices import ModelCall
+from harness.models._price import Price
 from harness.models._sizes import request_tokens, text_tokens, usage_of
 from harness.models._spend import PastUse, Spend
+from harness.runs._waits import observed_run
 
 
 class Asked(Protocol):
     """What a call needs to know of the model it asks."""
 
+    name: str
+    """The model's name."""
+
     provider: str | None
     """Who serves it."""
+
+    price: Price | None
+    """What it costs."""
 
     _past: PastUse
     """What its calls used."""
@@ -62,6 +71,8 @@ class OpenCall(AnswerStream):
     _was_entered: bool = attrs.field(default=False, init=False)
     _text_tokens: int = attrs.field(default=0, init=False)
     _whole: ModelResponse | None = attrs.field(default=None, init=False)
+    _told: ModelCall | None = attrs.field(default=None, init=False)
+    """What observers know of it, if there are any."""
     _broke: Exception | None = attrs.field(default=None, init=False)
     """The error it broke off with."""
 
@@ -74,12 +85,16 @@ class OpenCall(AnswerStream):
         self._was_entered = True
         model = self._model
         self._spend = spend = await model._spend(self._request, self._grant)
+        if (run := observed_run()) is not None:
+            self._told = ModelCall(run, model, self._request)
         try:
             self._block = model._open(self._request)
             with model._guesses.read() if spend.is_guess else nullcontext():
                 self._answer = answer = await self._block.__aenter__()
         except BaseException as error:
             spend.__exit__(type(error), error, error.__traceback__)
+            if self._told is not None:
+                self._told.__exit__(type(error), error, error.__traceback__)
             model._guesses.let_next_try()
             raise
         self.headers, self.status = answer.headers, answer.status
@@ -97,6 +112,9 @@ class OpenCall(AnswerStream):
         assert self._block is not None
         self._is_open = False
         ends = AsyncExitStack()  # Last one first; all, whatever any of them raises.
+        if self._told is not None:
+            self._told.usage, self._told.response = self._used(), self._whole
+            ends.push(self._told)
         ends.push(self._spend)
         ends.push_async_exit(self._block)
         ends.push(self._settle)

@@ -242,6 +242,8 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
         # Checked here, because the call costs: nearly all roots have nobody.
         if parent is None and (above is not None or _paid_by_now() is not NOBODY):
             run._above.tree.payer = current_payer()
+        if run._observers:
+            run._notice_begin()
 
     def plainly(self) -> PlainBlock:
         """Return the block of a run that owns only state, for a call outside trio."""
@@ -328,7 +330,7 @@ class RunBlock(AsyncWithOnly, Generic[DepsT_co]):
             run._note_foreign_cancel(remaining)
             run._end("cancelled", now)
         else:
-            run._end(status_of(remaining, run), now)
+            run._end(status_of(remaining, run), now, remaining)
             add_note(remaining, run)
         if remaining is exc:
             return False
@@ -484,7 +486,7 @@ class PlainBlock:
         elif is_only_cancelled(exc) or _is_asyncio_cancel(exc):
             run._end("cancelled", now())
         else:
-            run._end(status_of(exc, run), now())
+            run._end(status_of(exc, run), now(), exc)
             add_note(exc, run)
 
 

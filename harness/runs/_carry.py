@@ -68,6 +68,8 @@ async def carry_out(
     run = owner.begin_run(job)
     _set_current(run)
     run._task = current_task()
+    if run._observers:
+        run._notice_begin()
     awaitable: Any = _NOTHING
     result: Any = _NOTHING
     stuck_at: TracebackType | None = None
@@ -161,10 +163,10 @@ def _ending_by_error(
         return "cancelled", cancelled_error(run)
     failure = without_cancelled(error)
     if not isinstance(failure, Exception):
-        run._end("failed", now)
+        run._end("failed", now, failure)
         raise failure
     if isinstance(failure, TypeError) and not isinstance(awaitable, Awaitable | _Nothing):
-        run._end("failed", now)
+        run._end("failed", now, failure)
         raise not_awaitable_error(function, awaitable)
     failure = own_error(unwrap_single(without_first_frame(failure)), run)
     if (cancelled := cancelled_below(failure, run)) is not None:
@@ -175,7 +177,7 @@ def _ending_by_error(
         add_note(cancelled, run)
         return "cancelled", cancelled
     status = status_of(failure, run)
-    run._end(status, now)
+    run._end(status, now, failure)
     add_note(failure, run)
     return status, failure
 

@@ -23,6 +23,7 @@ from harness._outside_trio import refuse_outside_trio
 from harness.runs._current import current
 from harness.runs._inner_scope import Around, inner_scope
 from harness.runs._run import CLEANUP_SECONDS, Run
+from harness.runs._waits import Wait
 
 
 class _Enclosing:
@@ -94,7 +95,16 @@ def shielded_from() -> str | None:
 class Cleanup:
     """The block that `cleanup` returns."""
 
-    __slots__ = ("_around", "_inside", "_max_seconds", "_run", "_scope", "_shared", "_token")
+    __slots__ = (
+        "_around",
+        "_inside",
+        "_max_seconds",
+        "_run",
+        "_scope",
+        "_shared",
+        "_token",
+        "_wait",
+    )
 
     def __init__(self, max_seconds: float) -> None:
         self._max_seconds = max_seconds
@@ -105,6 +115,7 @@ class Cleanup:
         self._inside: Around | None = None
         """An engine's innermost scope, whose cuts start the clock as a run's cancel does."""
         self._token: Token[_Enclosing | None] | None = None
+        self._wait: Wait | None = None
 
     @enable_ki_protection
     def __enter__(self) -> trio.CancelScope:
@@ -125,6 +136,8 @@ class Cleanup:
         if self._inside is not None:
             for level in self._inside.levels():
                 level.cleanups.append(self.run_cancelled)
+        if run is not None and run._observers:
+            self._wait = Wait(run, "cleanup", "cleanup")
         return self._scope
 
     @enable_ki_protection
@@ -136,6 +149,8 @@ class Cleanup:
     ) -> bool:
         """Lower the shield."""
         assert self._token is not None
+        if self._wait is not None:
+            self._wait.over()
         enclosing_cleanup.reset(self._token)
         self._shared.left = True
         if self._inside is not None:

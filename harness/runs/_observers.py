@@ -23,21 +23,29 @@ logger = logging.getLogger("harness.events")
 class Observer:
     """A plain function that is handed events until it raises."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_function", "_notice")
 
     def __init__(self, function: Callable[[Event], object]) -> None:
         self._function: Callable[[Event], object] | None = function
+        self._notice: Callable[[Event], object] | None = getattr(function, "notice", None)
+
+    def observe(self, event: Event) -> None:
+        """Hand over what the program emitted."""
+        self._hand_over(self._function, event)
+
+    def notice(self, event: Event) -> None:
+        """Hand over what harness itself did, if the observer has a method for that."""
+        self._hand_over(self._notice, event)
 
     @disable_ki_protection  # The function is the user's.
-    def observe(self, event: Event) -> None:
-        """Hand over an event. An error in the function is logged once and detaches it."""
-        function = self._function
+    def _hand_over(self, function: Callable[[Event], object] | None, event: Event) -> None:
+        """Call it. An error in it is logged once and detaches the observer."""
         if function is None:
             return
         try:
             function(event)
         except Exception:
-            self._function = None
+            self._function = self._notice = None
             logger.exception(
                 "the observer %r raised on an event of run %r and was detached; "
                 "the run goes on, and this observer sees nothing more",
@@ -52,6 +60,9 @@ observers: ContextVar[tuple[Observer, ...]] = ContextVar("harness.observers", de
 
 def observing(sink: Callable[[Event], object]) -> contextlib.AbstractContextManager[None]:
     """Hand every event of every run opened inside the block to ``sink``, even of private runs.
+
+    If the sink has a method ``notice``, that is handed what harness itself does there: events whose
+    payloads are `RunBegan`, `RunOver`, `WaitBegan`, `WaitOver` and others like them.
 
     The sink is called at once, in the task that emits; it must be quick and mustn't wait. If it
     raises, that is logged, it is detached, and the run goes on.

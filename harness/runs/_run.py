@@ -35,6 +35,7 @@ from harness.runs._frames import describe_wait, task_frames, where_we_are
 from harness.runs._inbox import Inbox
 from harness.runs._inner_scope import inner_scope
 from harness.runs._keys import digest, name_of_effect
+from harness.runs._notices import RunBegan, RunOver
 from harness.runs._observers import Observer
 from harness.runs._scopes import NO_SCOPE, cancel_scope
 from harness.runs._tree import Above, Tree
@@ -76,6 +77,9 @@ LASTING_KEY: RunKey = _NotForked()
 """What a run's idempotency key is under if an engine gave it one that outlives the process. Among
 the run's values rather than in a slot of its own, because few runs have one."""
 
+STARTED_BY: RunKey = _NotForked()
+"""What the id of the run that let this one begin is under, until it has, if anybody observes it."""
+
 _OWN_NUMBER: RunKey = _NotForked()
 """What the number of a fan-out inside an item, among those of its name, is under."""
 
@@ -107,6 +111,7 @@ class Run(Generic[DepsT_co]):
         "__weakref__",
         "_above",
         "_above_children",
+        "_attempt_number",
         "_cancel_asked",
         "_cancel_reason",
         "_cancelled_at",
@@ -148,6 +153,9 @@ class Run(Generic[DepsT_co]):
 
     name: str
     """The name it was opened with."""
+
+    _attempt_number: int
+    """Which attempt at its item it is. Set only if there may be several."""
 
     def __init__(
         self, name: str, parent: Run | None, started_at: float, deadline: float = math.inf
@@ -300,6 +308,22 @@ class Run(Generic[DepsT_co]):
     def undelivered(self) -> tuple[Any, ...]:
         """The messages left in the inbox when the run ended; empty before that."""
         return self._undelivered
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at its item this run is, or is in, counting from 1; 1 outside any item.
+
+        Inside a stage or a track, which attempt at that.
+        """
+        around = inner_scope.get()
+        levels = () if around is None else tuple(around.levels())
+        for run in (self, *self._ancestors()):
+            for level in levels:
+                if level.run_id == run.id:
+                    return level.attempt
+            if run._item_index is not None:
+                return getattr(run, "_attempt_number", 1)
+        return 1
 
     @property
     def idempotency_key(self) -> str:
@@ -692,6 +716,29 @@ class Run(Generic[DepsT_co]):
         now = above.tree.now
         return Event(self.id, above.parent_id, self.path, above.depth, sequence, now(), payload)
 
+    def _notice(self, payload: Any, at: float | None = None) -> None:
+        """Tell the observers that ask for it what harness does in this run.
+
+        To be called only if there are observers: making the payload costs. It isn't counted as
+        emitted.
+        """
+        above = self._above
+        if at is None:
+            now = above.tree.now
+            at = now()
+        sequence = self._sequence
+        event = Event(self.id, above.parent_id, self.path, above.depth, sequence, at, payload)
+        for observer in self._observers:
+            observer.notice(event)
+
+    def _notice_begin(self) -> None:
+        """Tell the observers that the run begins, in the task that is its body."""
+        by = None if self._locals is None else self._locals.pop(STARTED_BY, None)
+        parent = self._parent
+        inline = parent is not None and (self._task is None or self._task is parent._task)
+        began = RunBegan(by, inline, self._item_index, self._tags)
+        self._notice(began, self._started_at)
+
     def _listening(self) -> Sequence[Subscription]:
         """Return who hears an event of this run: its own listeners, and those of runs above."""
         own = self._subscriptions or ()
@@ -721,9 +768,11 @@ class Run(Generic[DepsT_co]):
     # The end ----------------------------------------------------------------------------------
 
     @enable_ki_protection
-    def _end(self, status: Ending, ended_at: float) -> None:
+    def _end(self, status: Ending, ended_at: float, error: BaseException | None = None) -> None:
         """Set the status, once, and let go of everything but plain facts."""
         assert self._status == "running", f"{self!r} ended twice"
+        if self._observers:
+            self._notice(RunOver(status, error), ended_at)
         self._status = status
         self._ended_at = ended_at
         # Asking the scope costs, and a run younger than that can't have overrun.

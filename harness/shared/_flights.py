@@ -37,6 +37,7 @@ from harness.runs._endings import (
     without_cancelled,
 )
 from harness.runs._functions import not_awaitable_error
+from harness.runs._waits import waiting
 from harness.shared._landed import Landed
 
 Landing: TypeAlias = Callable[["Flight"], None]
@@ -145,7 +146,8 @@ class Flights:
         flight.waiters += 1
         _waiting_for = f"{flight.what} {repr_of(flight.key)}"
         try:
-            await happened(flight.done)
+            with waiting("queue", flight.what):
+                await happened(flight.done)
         finally:
             flight.waiters -= 1
             if me is not None:

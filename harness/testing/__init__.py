@@ -9,6 +9,7 @@ from harness._lazy import lazy
 
 if TYPE_CHECKING:
     from harness.testing._clock import ThreadsHoldClock, hold_clock
+    from harness.testing._shares import Share
     from harness.testing.chaos import (
         Arrivals,
         Chaos,
@@ -25,13 +26,23 @@ if TYPE_CHECKING:
         explore_schedules,
         exploring_with,
     )
-    from harness.testing.isolation import Isolation, assert_isolated
+    from harness.testing.isolation import (
+        Isolation,
+        Leakage,
+        LeakageAtOnce,
+        LeakageThrough,
+        assert_isolated,
+    )
+    from harness.testing.linearizability import assert_linearizable
     from harness.testing.schedules import (
         BlockedTask,
         Fault,
         Found,
         NotFound,
         Observer,
+        OrdersSeen,
+        PriorityBound,
+        RacingLines,
         Schedule,
         ScheduleRun,
         Strand,
@@ -54,12 +65,19 @@ __all__ = [
     "Fault",
     "Found",
     "Isolation",
+    "Leakage",
+    "LeakageAtOnce",
+    "LeakageThrough",
     "NotFound",
     "Observer",
+    "OrdersSeen",
+    "PriorityBound",
+    "RacingLines",
     "Recorded",
     "Recording",
     "Schedule",
     "ScheduleRun",
+    "Share",
     "Strand",
     "StressReport",
     "ThreadsHoldClock",
@@ -69,6 +87,7 @@ __all__ = [
     "arriving",
     "assert_consistent",
     "assert_isolated",
+    "assert_linearizable",
     "assert_stable_under_load",
     "explore_arrivals",
     "explore_cancellations",

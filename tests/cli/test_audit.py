@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,33 @@ def test_only_a_terminal_sees_how_far_an_audit_has_come(
     told = capsys.readouterr()
     assert told.out == "nothing found\n"
     assert "applying the rules" in told.err
+    assert main(["audit", str(tmp_path), "--quiet"]) == 0
+    assert capsys.readouterr() == ("nothing found\n", "")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_ctrl_c_ends_an_audit_with_130_and_no_traceback(
+    terminal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """And gives back the cursor, which a bar on a terminal has hidden."""
+    (tmp_path / "long.py").write_text("x = 1\n")
+
+    def interrupted(paths: object, *, tell: Callable[[int, int], None] | None = None) -> None:
+        if tell is not None:
+            tell(1, 4)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.cli._audit.audit_paths", interrupted)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["audit", str(tmp_path)]) == 130
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "Traceback" not in told.err
+    assert told.err.count("\x1b[?25l") == told.err.count("\x1b[?25h") == int(terminal)
 
 
 def test_nothing_found_is_0(clean_imports: Path, capsys: pytest.CaptureFixture[str]) -> None:

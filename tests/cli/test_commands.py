@@ -148,11 +148,14 @@ print(*sorted({name for name in folders - always if name[0] != "_"} | dear))
         ("journal --help", "journal shared"),
         ("audit --help", "testing"),
         ("audit agent.py", "testing"),
+        ("ghostwrite --help", "testing"),
         ("sim-provider --help", "budgets limits models testing"),
         (
             "batch agent.py:echo --input in.txt --output out.jsonl --journal run.db",
-            "journal limits rich.console shared",
+            "journal limits observe rich.console shared",
         ),
+        ("dump --help", "limits observe rich.console"),
+        ("top --help", "limits observe rich.console"),
         ("journal show run.db", "journal shared"),
     ],
 )

@@ -255,6 +255,20 @@ def test_the_summary_file_has_the_limits(capsys: pytest.CaptureFixture[str]) -> 
     assert "limits: requests 0% of 6,000, tokens 2% of 10,000 in the last minute" in said
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs flock and shared memory")
+def test_batches_that_name_a_file_share_their_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--rpm", "6000", "--fleet", "limits", "--overwrite", "--summary", "sum.json"]
+    assert batch(*arguments) == 0
+    assert batch(*arguments) == 0
+    assert json.loads(Path("sum.json").read_text())["limits"]["requests"]["used"] == 6
+    assert batch(*arguments, "--dry-run") == 0
+    assert "6,000 calls a minute, shared through limits" in capsys.readouterr().out
+    Path("limits").write_text("something else")
+    assert batch(*arguments) == 2
+    said = capsys.readouterr().err
+    assert "can't share the limits: 'limits' isn't the file of a limiter" in " ".join(said.split())
+
+
 def test_the_dry_run_tells_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--rpm", "500", "--tpm", "100000", "--tokens", "1200", "--concurrent", "8"]
     assert batch(*arguments, "--dry-run") == 0
@@ -304,6 +318,7 @@ async def test_many_such_records_are_warned_of_once(autojump_clock: MockClock) -
         (["--tokens", "10"], "--tokens 10 says what a record takes of --tpm, which is not given"),
         (["--rpm", "0"], "0 is not a whole number from 1 upwards; say how many calls"),
         (["--rpm", "many"], "many is not a whole number"),
+        (["--fleet", "f"], "--fleet f shares limits, and none is given; add --rpm, --tpm or"),
         (["--tpm", "-5", "--tokens", "1"], "-5 is not a whole number"),
         (["--concurrent", "1.5"], "1.5 is not a whole number"),
         (["--tpm", "5", "--tokens", "0"], "0 is not a whole number from 1 upwards; say how many"),

@@ -56,6 +56,11 @@ _CONSTRUCTORS = frozenset(
     )
 )
 
+REMOVALS = frozenset(
+    (".clear()", ".discard()", ".pop()", ".popitem()", ".popleft()", ".remove()", "del [...]")
+)
+"""How changes that only take something out are put into words."""
+
 _FIRST_ARGUMENT_CHANGES = frozenset(
     ("heapq.heappush", "heapq.heappop", "heapq.heapify", "bisect.insort", "random.shuffle")
 )

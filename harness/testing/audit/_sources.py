@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
@@ -16,6 +17,9 @@ import attrs
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._source_file import FunctionNode, Source
+
+_KEEPS = re.compile(r"^(append\w*|add|put\w*|send\w*|insert|start\w*|create_task|gather|spawn\w*)$")
+"""Names of functions that keep their arguments, or start a task with them."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -42,6 +46,8 @@ class Sources:
         self._classes: dict[str, tuple[Source, ast.ClassDef] | None] = {}
         self._calls_by_name: dict[str, set[str]] = {}
         called_by_async: set[str] = set()
+        self._called_by_name: set[str] = set()
+        self._of_modules = {node for source in self.sources for node in source.tree.body}
         for source in self.sources:
             for node in source.top_classes.values():
                 known = node.name in self._classes
@@ -54,6 +60,7 @@ class Sources:
                 calls = set(_called_names(function, source))
                 if isinstance(function, ast.AsyncFunctionDef):
                     called_by_async |= calls
+                    self._called_by_name.update(_called_by_name(function, source))
                 else:
                     self._calls_by_name.setdefault(function.name, set()).update(calls)
         self._called_directly = frozenset(called_by_async)
@@ -72,18 +79,46 @@ class Sources:
 
     @functools.cached_property
     def called_under_locks(self) -> frozenset[str]:
-        """The names of functions that are called, and only with a lock held."""
+        """The names of functions that are called, and only with a lock held.
+
+        Either is enough: a lock around the call, or a caller that is itself such a function.
+        """
         held: set[str] = set()
         free: set[str] = set()
+        callers: dict[str, set[str]] = {}
         for source in self.sources:
             for node in source.nodes:
                 if not isinstance(node, ast.Call):
                     continue
                 name = _last_name(node.func)
-                (held if is_locked(node, source) else free).add(name)
                 # Whoever is handed a function calls it when it likes.
                 free.update(_last_name(argument) for argument in node.args)
-        return frozenset(held - free)
+                if is_locked(node, source):
+                    held.add(name)
+                elif (caller := source.function_of(node)) is None:
+                    free.add(name)
+                else:
+                    callers.setdefault(name, set()).add(caller.name)
+        while True:
+            found = {name for name in held | callers.keys() if callers.get(name, set()) <= held}
+            # A function that only calls itself has no lock from anybody.
+            found = {name for name in found - free if name in held or callers[name] - {name}}
+            if found == held - free:
+                return frozenset(found)
+            free |= held - found
+            held = found
+
+    @functools.cached_property
+    def made_for_one_call(self) -> frozenset[str]:
+        """The names of private classes whose objects nobody but the function that makes one has."""
+        private = {name for name in self._classes if name.startswith("_")}
+        made: set[str] = set()
+        kept: set[str] = set()
+        for source in self.sources:
+            for node in source.nodes:
+                if isinstance(node, ast.Call) and (name := _last_name(node.func)) in private:
+                    (made if _is_only_used_here(node, source) else kept).add(name)
+        return frozenset(made - kept)
 
     def is_locked(self, node: ast.AST, source: Source) -> bool:
         """Return whether ``node`` runs under a lock: its function's, or all of its callers'."""
@@ -93,7 +128,12 @@ class Sources:
         return function is not None and function.name in self.called_under_locks
 
     def is_called_by_async(self, function: FunctionNode) -> bool:
-        """Return whether asynchronous code itself calls a function of that name."""
+        """Return whether asynchronous code itself calls a function of that name.
+
+        ``tasks.add(...)`` calls a method, and no function of a module that is called ``add``.
+        """
+        if function in self._of_modules:
+            return function.name in self._called_by_name
         return function.name in self._called_directly
 
     def class_named(self, name: str, source: Source) -> tuple[Source, ast.ClassDef] | None:
@@ -120,6 +160,43 @@ def _last_name(expression: ast.expr) -> str:
     if isinstance(expression, ast.Attribute):
         return expression.attr
     return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def _is_only_used_here(made: ast.Call, source: Source) -> bool:
+    """Return whether an object is kept in a local variable only, or not at all."""
+    function = source.function_of(made)
+    parent = source.parents.get(made)
+    if function is None or isinstance(parent, ast.Attribute):  # _Bulk(...).execute()
+        return function is not None
+    if not (isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name)):
+        return False
+    name = parent.targets[0].id
+    uses = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+    ]
+    return not any(_is_handed_on(use, source) for use in uses)
+
+
+def _is_handed_on(use: ast.Name, source: Source) -> bool:
+    """Return whether a use of a variable may let somebody else keep what is in it."""
+    parent = source.parents.get(use)
+    if isinstance(parent, ast.Call) and use in parent.args:
+        return _KEEPS.search(_last_name(parent.func)) is not None
+    return not isinstance(parent, ast.Attribute)
+
+
+def _called_by_name(function: FunctionNode, source: Source) -> Iterator[str]:
+    """Yield what a function calls by its own name or a module's, or hands to another."""
+    for node in source.own_nodes(function):
+        if not isinstance(node, ast.Call):
+            continue
+        for one in (node.func, *node.args):
+            if isinstance(one, ast.Name):
+                yield one.id
+            elif isinstance(one, ast.Attribute) and ast.unparse(one.value) in source.imports:
+                yield one.attr
 
 
 def _called_names(function: FunctionNode, source: Source) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
+from functools import partial
 from types import FrameType
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs import RunLocal
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
-from harness.testing._asked import PER_RUN, asked, tell
+from harness.testing._asked import PER_RUN, asked, keep_stop, tell
 from harness.testing._outcomes import Comparison, Equal, IncomparableError
 from harness.testing.isolation._alone import AloneFindings, AnotherKindError, run_each_alone
 from harness.testing.isolation._causes import (
@@ -28,6 +30,7 @@ from harness.testing.isolation._causes import (
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._findings import Findings
 from harness.testing.isolation._hunt import Caught, hunt_at_once, hunt_in_order, other_schedules
+from harness.testing.isolation._leakage import Leakage, measure_leakage
 from harness.testing.isolation._line_watch import LineWatch
 from harness.testing.isolation._program import AgentFunction
 from harness.testing.isolation._report import report
@@ -41,7 +44,7 @@ from harness.testing.isolation._trials import (
     Verdict,
     trial_of,
 )
-from harness.testing.isolation._watch import StepWatch
+from harness.testing.isolation._watch import StepWatch, member_of
 from harness.testing.objects import (
     WHOLE,
     MappingPart,
@@ -50,7 +53,13 @@ from harness.testing.objects import (
     in_a_thread_of_its_own,
     reach_from,
 )
-from harness.testing.schedules import Kind
+from harness.testing.schedules import Kind, Strand
+from harness.testing.schedules._at_the_switch import (
+    StopAtSwitch,
+    Touched,
+    racing_step,
+    stopped_at_switch,
+)
 from harness.testing.schedules._kinds import by_names, check_kind, is_plain, probable_loop
 from harness.testing.schedules._thread import in_worker_thread
 
@@ -91,6 +100,9 @@ class Isolation:
     per_run_report: str = attrs.field(default="", repr=False)
     """The whole report of what calls inside one run share; empty if they share nothing."""
 
+    leakage: Leakage | None = None
+    """What ``measure=`` has measured."""
+
 
 async def assert_isolated(
     agent_fn: AgentFunction,
@@ -102,6 +114,7 @@ async def assert_isolated(
     shared: Mapping[str, Callable[[Any], object]] | Iterable[RunLocal[Any]] | None = None,
     equal: Equal | None = None,
     same_run: bool = False,
+    measure: int | None = None,
     backend: Kind | None = None,
 ) -> Isolation:
     """Assert that each run gives the same alone, after others, and at once with others.
@@ -129,6 +142,10 @@ async def assert_isolated(
         each `RunLocal` that the calls of one run share on purpose.
       equal: A function of two outputs that is true if they are the same; by default ``==``.
       same_run: Whether to call the function inside one run, instead of in a run for each input.
+      measure: How many more schedules to run, drawn at random and whatever they show, to measure in
+        which share of schedules, and of runs, runs leak. They are divided among 2, 4, 8, ... and
+        all inputs at once. The shares are in the report, and in ``leakage`` of the error or of
+        what is returned, with the intervals they are in at 95 % confidence.
       backend: ``"trio"`` or ``"asyncio"``; by default it is told from the code and, if need be,
         from its first wait.
 
@@ -139,7 +156,8 @@ async def assert_isolated(
       ScheduleError: if runs are not isolated, or one isn't deterministic alone.
       TypeError: if an argument is of the wrong type, or ``agent_fn`` isn't an async function.
       ValueError: if there are no inputs, outputs can't be compared, every run fails alone, there
-        is no such backend, or the replay string or a path in ``shared`` fits nothing here.
+        is no such backend, ``measure`` comes with ``schedule``, or the replay string or a path in
+        ``shared`` fits nothing here.
 
     Checkpoint: always.
 
@@ -149,6 +167,15 @@ async def assert_isolated(
     refuse_mismatch("assert_isolated(agent_fn, ...)", agent_fn, "one input", "input")
     check_count("assert_isolated(schedules=...)", schedules, advice="leave it out for 500")
     check_whole("assert_isolated(seed=...)", seed, advice="any will do")
+    if measure is not None:
+        check_count(
+            "assert_isolated(measure=...)", measure, advice="leave it out to measure nothing"
+        )
+        if schedule is not None:
+            raise ValueError(
+                "assert_isolated got measure= and schedule=: one runs many schedules, the other "
+                "only that one; leave one of them out"
+            )
     if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
         raise TypeError(f"assert_isolated(inputs) takes a list of inputs, not {inputs!r}")
     if equal is not None and not callable(equal):
@@ -172,7 +199,7 @@ async def assert_isolated(
         meant = check_run_locals(shared)
     kind = check_kind("assert_isolated(backend=...)", backend)
     caller = sys._getframe(1)
-    wanted_here = _Wanted(schedules, seed, trial, checks, meant, equal, same_run, kind)
+    wanted_here = _Wanted(schedules, seed, trial, checks, meant, equal, same_run, measure, kind)
 
     def work(go_on: Callable[[], None]) -> Isolation:
         return _check(agent_fn, given, wanted_here, caller, go_on)
@@ -191,6 +218,7 @@ class _Wanted:
     meant: Sequence[RunLocal[Any]]
     equal: Equal | None
     same_run: bool
+    measure: int | None
     backend: Kind | None
 
 
@@ -214,9 +242,19 @@ def _check(
         if wanted.trial is not None:
             return _replay(subject, wanted.trial, alone)
         found = _hunt(subject, wanted.schedules, wanted.seed, go_on)
+        leakage = None
+        if wanted.measure is not None and not isinstance(found, Caught):
+            leakage, first = measure_leakage(subject, wanted.measure, wanted.seed, (), go_on)
+            found = Caught(*first, found + wanted.measure) if first is not None else found
         if isinstance(found, Caught):
-            raise _failure(subject, found, alone, wanted.seed)
-        seen = _isolation(subject, found, alone)
+
+            def measure(known: Sequence[Candidate]) -> Leakage | None:
+                if wanted.measure is None or leakage is not None:
+                    return leakage
+                return measure_leakage(subject, wanted.measure, wanted.seed, known, go_on)[0]
+
+            raise _failure(subject, found, alone, wanted.seed, measure)
+        seen = attrs.evolve(_isolation(subject, found, alone), leakage=leakage)
         if wanted.same_run:
             return seen
         shared = _shared_by_calls(_inside_one_run(subject, wanted.meant), wanted, go_on)
@@ -304,8 +342,22 @@ def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
     return _isolation(subject, 1, alone)
 
 
-def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -> ScheduleError:
-    """Find out all that can be said about a failing trial, and report it."""
+def _failure(
+    subject: Subject,
+    found: Caught,
+    alone: AloneFindings,
+    seed: int,
+    measure: Callable[[Sequence[Candidate]], Leakage | None] = lambda known: None,
+) -> ScheduleError:
+    """Find out all that can be said about a failing trial, and report it.
+
+    Args:
+      subject: What was tried.
+      found: The trial.
+      alone: What was seen of the runs alone.
+      seed: What other trials are drawn from.
+      measure: Given what makes runs leak, measures how often it does; None if nobody asked.
+    """
     trial = found.trial
     if subject.same_run is not None:
         subject.same_run.add_used()
@@ -328,7 +380,9 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
             if {one.path for one in found_closer} - {one.path for one in candidates}:
                 watch = closer
                 causes, candidates = _proof(subject, trial, found_closer, seed)
-    if not again.failed:  # Replays that are right without it, too, prove nothing.
+    # Replays that are right without it, too, prove nothing; nor does a single one, by chance, where
+    # something goes on in real time.
+    if not again.failed or (alone.uncontrolled and causes.replays == 1):
         causes = attrs.evolve(causes, proven=False)
     lines = LineWatch([suspect for one in candidates for suspect in one.suspects])
     in_a_thread_of_its_own(lambda: _replay_watched(subject, trial, lines))
@@ -350,6 +404,7 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
     if not isinstance(trial, AtOnce) and len(trial.members) > 2:
         names = ", ".join(subject.name_of(member) for member in trial.members)
         notes.append(f"it takes all of these, one after the other: {names}")
+    leakage = measure(causes.candidates if causes.proven and not causes.joint else ())
     findings = Findings(
         function=name_of(subject.agent),
         inputs=subject.inputs,
@@ -369,10 +424,32 @@ def _failure(subject: Subject, found: Caught, alone: AloneFindings, seed: int) -
         run_was_cancelled=run_was_cancelled,
         isolated_per_run=_is_right_in_runs_of_their_own(subject, trial),
         replay=subject.replay_of(trial),
+        leakage=leakage,
     )
     error = ScheduleError(report(findings), findings.replay, found.schedules_run, paths)
+    error.leakage = leakage
     error.__cause__ = _first_error(found)
+    if isinstance(trial, AtOnce):
+        touched = [
+            Touched(access.suspect.path, access.step, access.is_write) for access in lines.accesses
+        ]
+        step = racing_step(touched, [step.member for step in watch.steps])
+        up_to = partial(_up_to, subject, trial, copy_context())
+        stop = partial(stopped_at_switch, up_to, trial.schedule, step, counts=_is_a_runs)
+        keep_stop(error, stop)
     return error
+
+
+def _is_a_runs(strand: Strand) -> bool:
+    return member_of(strand) is not None
+
+
+def _up_to(subject: Subject, trial: Trial, context: Context, switch: StopAtSwitch) -> None:
+    """Play a trial for a debugger that opens in the middle of it."""
+    try:
+        context.copy().run(trial.play, subject, [switch])
+    finally:
+        subject.state.put_back(everything=True)
 
 
 def _is_right_in_runs_of_their_own(subject: Subject, trial: Trial) -> bool:

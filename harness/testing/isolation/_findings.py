@@ -9,6 +9,7 @@ import attrs
 
 from harness._words import repr_of
 from harness.testing.isolation._causes import Causes
+from harness.testing.isolation._leakage import Leakage
 from harness.testing.isolation._line_watch import Access
 from harness.testing.isolation._program import call_name, run_name
 from harness.testing.isolation._trials import Trial, Verdict
@@ -47,6 +48,8 @@ class Findings:
     isolated_per_run: bool = False
     """Whether each is right where it has a run of its own."""
     replay: str = ""
+    leakage: Leakage | None = None
+    """How often runs leak, if that was measured."""
 
     def name_of(self, member: int) -> str:
         """Return what the report calls the run, or the call, on the input of this index."""

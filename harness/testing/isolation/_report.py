@@ -31,6 +31,8 @@ def report(findings: Findings) -> str:
         lines.append("")
     lines += _objects(findings)
     lines += table(findings)
+    if findings.leakage is not None:
+        lines += [*str(findings.leakage).splitlines(), ""]
     if findings.outliving:
         lines.append("outlives the run (changed by a run alone, and still so after it):")
         lines += [f"  {path}" for path in findings.outliving]

@@ -235,9 +235,12 @@ def local_suspects(
         if (_is_waited_for(own, waiting) if waiting else not own[0].waited_on)
     }
     looked_at = {thing: list(_without_additions(own)) for thing, own in by_thing.items()}
-    # What several tasks write is more suspect than what one of them leaves for the others, and both
-    # are more suspect than a place where each just puts its result.
-    for candidates, writers in ((looked_at, 2), (looked_at, 1), (by_thing, 2)):
+    rewritten = {thing: own for thing, own in looked_at.items() if _is_rewritten(own)}
+    by_tasks = {thing: own for thing, own in looked_at.items() if not _is_of_the_test(own)}
+    # What several tasks write is more suspect than what one of them leaves for the others; that is
+    # more suspect than what the test has changed after handing it on, and a place where each just
+    # puts its result is the least.
+    for candidates, writers in ((by_tasks, 2), (by_tasks, 1), (rewritten, 1), (by_thing, 2)):
         worst = _worst(candidates, writers, at_least=1 if waiting else 0)
         if worst:
             break
@@ -253,10 +256,20 @@ def _worst(
     scores: dict[tuple[int, str], int] = {}
     for thing, own in by_thing.items():
         wrote = {access.task for access in own if access.kind == "write"}
-        if len(wrote) >= writers and wrote != {MAIN}:
+        if len(wrote) >= writers:
             scores[thing] = max(_score(own), default=0) + at_least
     worst = max(scores.values(), default=0)
     return [thing for thing, score in scores.items() if score == worst > 0]
+
+
+def _is_of_the_test(accesses: Sequence[LocalAccess]) -> bool:
+    """Tell whether only the test itself writes a thing."""
+    return {access.task for access in accesses if access.kind == "write"} == {MAIN}
+
+
+def _is_rewritten(accesses: Sequence[LocalAccess]) -> bool:
+    """Tell whether the test itself writes a thing again, which it had given a value already."""
+    return sum(access.kind == "write" and access.task == MAIN for access in accesses) > 1
 
 
 def _is_waited_for(accesses: Sequence[LocalAccess], waiting: set[str]) -> bool:

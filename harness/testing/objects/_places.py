@@ -10,6 +10,7 @@ is part of that object, and goes by that object's name.
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any
 
 import attrs
@@ -73,7 +74,12 @@ def function_name(qualname: str) -> str:
 
 
 def local_place(name: str, value: Any, function: str) -> Place:
-    """Return the place of a local variable's value; names of Python's own types say too little."""
+    """Return the place of a local variable's value; names of Python's own types say too little.
+
+    A bound method goes by the object that it is bound to, which is what it reads and writes.
+    """
+    if isinstance(value, MethodType):
+        value = value.__self__
     if type(value).__module__ in ("builtins", "collections") or not is_users_class(type(value)):
         return Place(name, local_of=function)
     return Place(function_name(type(value).__qualname__), local_of=function)

@@ -220,7 +220,7 @@ class Reached:
         if slots:
             found.append(SlotsPart(place, "attribute", thing, slots))
         if _own_attributes(thing) is not None:
-            found.append(NamesPart(place, "attribute", thing, lambda: _own_attributes(thing) or {}))
+            found.append(NamesPart(place, "attribute", thing, lambda: _attributes_of(thing)))
         for part in found:
             self.parts.append(part)
             for name, value in part.take().items():
@@ -238,6 +238,11 @@ def _own_attributes(thing: Any) -> dict[str, Any] | None:
     except Exception:  # Usually there are none; but a class may define even this.
         return None
     return attributes if isinstance(attributes, dict) else None
+
+
+def _attributes_of(thing: Any) -> dict[str, Any]:
+    attributes = _own_attributes(thing)
+    return {} if attributes is None else attributes  # An empty one is set, too.
 
 
 def _is_harmless(thing: Any) -> bool:

@@ -17,7 +17,8 @@ What asyncio does only to pass on a result (waking a sleeper, telling `gather`) 
 happens at once, since delaying it is the same as delaying the task that it wakes.
 
 Private names of asyncio: ``BaseEventLoop._run_once``, ``_ready``, ``_scheduled``, ``_selector``,
-``_process_events``; ``Handle._callback``, ``_context``, ``_cancelled``, ``_run``.
+``_process_events``; ``Handle._callback``, ``_context``, ``_cancelled``, ``_run``; and those of
+``ThreadPoolExecutor``: ``_max_workers``, ``_initializer``, ``_initargs``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._outside import OutsideWaits
 from harness.testing.schedules._strand import Watchers, await_frames
-from harness.testing.schedules._thread_patches import start_daemon
+from harness.testing.schedules._thread_pools import pool_of
 from harness.testing.schedules._threads import ThreadStrand, crew_of
 
 _GLANCE_SECONDS = 0.002
@@ -141,6 +142,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         self._not_tasks = 0
         """How much of that isn't a task."""
         self._callbacks = 0
+        self._partial = False
+        """Whether some of what is pending was left out when the last step was picked."""
         self._not_begun: dict[AsyncioStrand, set[AsyncioStrand]] = {}
         """For tasks, those that they have created and that haven't made a step."""
         self._strands: dict[Any, AsyncioStrand] = {}
@@ -245,8 +248,11 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         control = self.control
         if control.steps % _STEPS_BETWEEN_GLANCES == 0:
             self._glance(0)
-        ready = self._pending if not self._not_tasks and not self._not_begun else self._eligible()
-        if not ready:
+        ready = None
+        if self._not_tasks or self._partial:
+            ready = self._eligible()
+            self._partial = bool(self._not_tasks)
+        if not (control.ready if ready is None else ready):
             if self._pending and not self._stopping:
                 self._idle()
             return
@@ -291,6 +297,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             if strand.kind == "callback" and not handle._cancelled:
                 self.control.pick((strand,))
                 self._step(strand)
+        self._partial = True
         if not self._live_tasks:  # A generator that was let go has one that closes it.
             self.stop()
 
@@ -301,6 +308,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             self._not_begun[parent].discard(strand)
             if not self._not_begun[parent]:
                 del self._not_begun[parent]
+                if parent in self._pending:
+                    self.control.add(parent)
 
     def _eligible(self) -> Iterable[AsyncioStrand]:
         """Return what could make a step without breaking a promise of asyncio's."""
@@ -351,6 +360,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             self._pending[strand] = handle
             if not strand.begun and strand.parent is not None:
                 self._not_begun.setdefault(strand.parent, set()).add(strand)
+            if strand not in self._not_begun or not _gives_way(handle):
+                self.control.add(strand)
             return
         while isinstance(callback, functools.partial):
             callback = callback.func
@@ -380,6 +391,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         if strand.kind != "task":
             self._not_tasks -= 1
             self._callbacks -= strand.kind == "callback"
+            self.control.remove(strand)
         return self._pending.pop(strand)
 
     def _strand_of_task(self, task: Any) -> AsyncioStrand:
@@ -420,7 +432,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             thread = work.thread = crew.begin(strand.code_name, strand.code_name, strand.context)
             self.control.threads[strand] = strand.thread = thread
             self._working[work.executor] = self._working.get(work.executor, 0) + 1
-            start_daemon(crew, thread, work.function)
+            pool_of(crew, work.executor, _initializer(work.executor)).run(thread, work.function)
         if not thread.done:
             crew.let_go_on(thread)
         if not thread.done:
@@ -505,6 +517,12 @@ def _waits_for_thread(strand: AsyncioStrand) -> bool:
         frame.f_code.co_name == "run_sync_in_worker_thread"
         for frame, _ in await_frames(strand.task.get_coro())
     )
+
+
+def _initializer(executor: Any) -> Callable[[], object] | None:
+    """Return what an executor has each of its threads begin with."""
+    initialize = getattr(executor, "_initializer", None)
+    return None if initialize is None else functools.partial(initialize, *executor._initargs)
 
 
 def _hand_over(result: outcome.Outcome[Any], future: asyncio.Future[Any]) -> None:

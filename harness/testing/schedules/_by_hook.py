@@ -2,7 +2,7 @@
 
 Each turn of trio's loop takes all runnable tasks as one batch. If deterministic scheduling is on,
 it sorts the batch and lets ``_r.shuffle(batch)`` order it. Here that call leaves one task in the
-batch, and puts the others back in line for the next turn.
+batch, and holds the others for later turns.
 
 Both the switch and ``_r`` belong to the whole process, so while a controlled run lasts they are
 replaced with objects that ask *whose* loop it is: only a controlled loop finds the switch on. Every
@@ -83,21 +83,27 @@ class HookSession(Session):
     def arrange(self, batch: list[trio.lowlevel.Task]) -> None:
         """Leave one of the program's tasks in the batch, and all tasks of others."""
         control = self.control
-        runq = self.runner.runq
         numbers = control.numbers
-        ready = [task for task in batch if task in numbers]
-        self.beside_driver = bool(ready)
-        others = [task for task in batch if task not in numbers] if len(ready) < len(batch) else []
-        if not ready:
+        others: list[trio.lowlevel.Task] = []
+        for task in batch:
+            if task in numbers:
+                control.add(task)
+            else:
+                others.append(task)
+        self.beside_driver = bool(control.ready)
+        if not control.ready:
             batch[:] = others
             return
-        chosen: Any = control.pick(ready)
+        chosen: Any = control.pick()
         if control.giving_up:
             if control.hopeless:
                 raise GiveUp
             chosen._next_send_fn = chosen.coro.throw
             chosen._next_send = GiveUp()
-        runq.extend(task for task in ready if task is not chosen)
+        if control.ready:
+            # With one in line, trio doesn't wait for anything. The others are only held here, since
+            # putting all back would make a step cost the more, the more there are.
+            self.runner.runq.append(next(iter(control.ready.values())))
         batch[:] = [chosen, *others]  # Taken from the end: trio's own tasks come first.
 
 
@@ -137,6 +143,7 @@ class _Replacement:
         """The session waiting for the loop that this thread is about to start."""
 
         self.trio_run: Any = None
+        self.context: Any = None
         self._lock = threading.Lock()
         self._users = 0
         self._placed: dict[str, _Random | _Switch] = {}
@@ -147,6 +154,7 @@ class _Replacement:
             if self._users == 0:
                 trio_run: Any = import_module("trio._core._run")
                 self.trio_run = trio_run
+                self.context = trio_run.GLOBAL_RUN_CONTEXT
                 for name, kind in _REPLACED.items():
                     self._placed[name] = kind(self, getattr(trio_run, name))
                     setattr(trio_run, name, self._placed[name])
@@ -163,7 +171,7 @@ class _Replacement:
 
     def session_here(self) -> HookSession | None:
         """Return the session that controls this thread's loop, if any."""
-        runner = getattr(self.trio_run.GLOBAL_RUN_CONTEXT, "runner", None)
+        runner = getattr(self.context, "runner", None)
         session = self.sessions.get(runner)
         if session is None and runner is not None:
             session = getattr(self.here, "session", None)
@@ -207,8 +215,10 @@ class _Random:
             # still end in an orderly way, and then fails with what went wrong.
             self.replacement.sessions.pop(session.runner, None)
             runq = session.runner.runq
-            batch[:] = dict.fromkeys([*before, *batch, *runq])
+            held: dict[int, Any] = session.control.ready
+            batch[:] = dict.fromkeys([*before, *batch, *runq, *held.values()])
             runq.clear()
+            held.clear()
             session.guests.ending.for_error(exc)
 
     def __getattr__(self, name: str) -> Any:

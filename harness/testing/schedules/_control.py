@@ -17,6 +17,7 @@ livelock.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from types import FrameType
@@ -97,6 +98,9 @@ class Control:
     cut_short: bool = attrs.field(default=False, init=False)
     """Whether the program is being ended: what it does now isn't its own doing."""
 
+    idles: int = attrs.field(default=0, init=False)
+    """How often nothing could go on, so that a reply arrived or a clock moved."""
+
     steps: int = attrs.field(default=0, init=False)
     order: list[int] = attrs.field(factory=list[int], init=False)
     """The task of every step that was picked."""
@@ -119,7 +123,16 @@ class Control:
     _replies: int = attrs.field(default=0, init=False)
     _codes: list[int] = attrs.field(factory=list[int], init=False)
     _last: int = attrs.field(default=-1, init=False)
+    ready: dict[int, Strand] = attrs.field(factory=dict, init=False)
+    """The strands that could go on, by number."""
+
+    _ready_in_order: list[int] = attrs.field(factory=list[int], init=False)
+    _ready_mixed: int = attrs.field(default=0, init=False)
+    """The sum of their codes."""
+
     _passed_over_since: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    """By number, which decision was the first that a strand could have been picked at."""
+
     _hash: int = attrs.field(default=_HASH_SEED, init=False)
     _hashes: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]], init=False)
     """The decisions that switched, each with the hash up to it."""
@@ -138,10 +151,13 @@ class Control:
 
     def admit(self, strand: Strand) -> None:
         """Give a strand its number. From now on it is under control."""
-        self.numbers[strand] = len(self._codes)
+        self.numbers[strand] = number = len(self._codes)
         self.started_by.append(max(self._last, 0))
-        # A hash that is the same in every process, unlike a str's.
-        self._codes.append(crc32(self.backend.code_name(strand).encode()) | 1)
+        # A hash that is the same in every process, unlike a str's. Sums of these tell sets apart.
+        code, weight = (
+            crc32(text.encode()) | 1 for text in (self.backend.code_name(strand), f"{number}")
+        )
+        self._codes.append(code * weight & 0xFFFFFFFF)
 
     def live(self) -> list[Strand]:
         """Return the program's strands that haven't ended."""
@@ -171,67 +187,95 @@ class Control:
 
     # Decisions ----------------------------------------------------------------------------------
 
-    def pick(self, ready: Iterable[Strand]) -> Strand:
+    def add(self, strand: Strand) -> None:
+        """Take note that a strand could go on; `pick` takes the one that does out again."""
+        number = self.numbers[strand]
+        if number not in self.ready:
+            self.ready[number] = strand
+            insort(self._ready_in_order, number)
+            self._ready_mixed += self._codes[number]
+            self._passed_over_since.setdefault(number, len(self.choices))
+
+    def remove(self, strand: Strand) -> None:
+        """Take note that a strand can't go on, if it could."""
+        if (number := self.numbers[strand]) in self.ready:
+            self._take_out(number)
+
+    def _take_out(self, number: int) -> Strand:
+        del self._ready_in_order[bisect_left(self._ready_in_order, number)]
+        self._ready_mixed -= self._codes[number]
+        return self.ready.pop(number)
+
+    def pick(self, ready: Iterable[Strand] | None = None) -> Strand:
         """Return which of the strands that could go on does.
 
+        What a step costs mustn't grow with the number of strands, so a backend best says with `add`
+        what has changed.
+
         Args:
-          ready: Strands that were admitted, at least one, in any order.
+          ready: All that could go on now; at least one, in any order. By default those that were
+            added.
         """
-        numbers = self.numbers
-        by_number = {numbers[strand]: strand for strand in ready}
-        stepped = self.targets.stepped
+        if ready is not None:
+            self._replace(ready)
+        targets = self.targets
+        stepped = targets.stepped
         if stepped is not None:
-            self.targets.note_wait(
-                goes_on=numbers[stepped[1]] in by_number,
+            targets.note_wait(
+                goes_on=self.numbers[stepped[1]] in self.ready,
                 is_live=self.backend.is_live(stepped[1]),
                 decisions=len(self.choices),
             )
-        if len(by_number) == 1:
-            ((number, strand),) = by_number.items()
-            self._passed_over_since.pop(number, None)
-        else:
-            number = self._decide(sorted(by_number))
-            strand = by_number[number]
+        order = self._ready_in_order
+        number = order[0] if len(order) == 1 else self._decide(order.copy())
+        strand = self._take_out(number)
+        del self._passed_over_since[number]
         self._last = number
         self.order.append(number)
         self.steps += 1
         if self.steps >= self.most_steps:
             self.on_too_many_steps(self)
-        if len(self.targets.by_number) > 1:
-            self.targets.count_step(strand)
-        if self.targets.strikes_tasks:
-            self.targets.begin_task_step(number, strand)
+        if len(targets.by_number) > 1:
+            targets.count_step(strand)
+        if targets.strikes_tasks:
+            targets.begin_task_step(number, strand)
         return strand
 
-    def _decide(self, tasks: list[int]) -> int:
-        decision = len(self.choices)
-        since = self._passed_over_since
-        mixed = self._hash
-        longest = decision
-        for number in tasks:
-            waited_since = since.setdefault(number, decision)
-            if waited_since < longest:
-                longest = waited_since
-            mixed = (mixed ^ self._codes[number] ^ number) * _HASH_PRIME & 0xFFFFFFFF
-        self._hash = mixed
-        if self._last in since and self._last in tasks and tasks[0] != self._last:
-            tasks.remove(self._last)
-            tasks.insert(0, self._last)
-        starving = decision - longest >= PATIENCE
-        if starving:
-            first = next(number for number in tasks if since[number] == longest)
-            tasks.remove(first)
-            tasks.insert(0, first)
-        number = tasks[self._choose(tasks, forced=starving)]
-        del since[number]
-        return number
+    def _replace(self, ready: Iterable[Strand]) -> None:
+        """Have just these strands as those that could go on."""
+        wanted = {self.numbers[strand]: strand for strand in ready}
+        for number in self.ready.keys() - wanted.keys():
+            self._take_out(number)
+        for strand in wanted.values():
+            self.add(strand)
 
-    def _choose(self, options: list[int], *, forced: bool = False) -> int:
+    def _decide(self, tasks: list[int]) -> int:
+        """Choose one of several, given by number and in order."""
+        self._mix(self._ready_mixed)
+        if self._last in self.ready and tasks[0] != self._last:
+            del tasks[bisect_left(tasks, self._last)]
+            tasks.insert(0, self._last)
+        starving = self._starving() if len(self.choices) >= PATIENCE else None
+        if starving is not None:
+            tasks.remove(starving)
+            tasks.insert(0, starving)
+        return tasks[self._choose(tasks, forced=starving is not None)]
+
+    def _starving(self) -> int | None:
+        """Return the first of those that were passed over for the longest time, if for too long."""
+        found, longest = None, len(self.choices) - PATIENCE
+        for number, since in self._passed_over_since.items():  # In the order of time.
+            if since > longest:
+                break
+            if number in self.ready and (found is None or number < found):
+                found, longest = number, since
+        return found
+
+    def _choose(self, options: Sequence[int], *, forced: bool = False) -> int:
         """Make a decision and record it; ``forced`` means choice 0, whatever the chooser wants."""
         decision = len(self.choices)
-        self._mix(len(options))
-        mark = _short(self._hash)
-        if self._expected.get(decision, mark) != mark and self.diverged_at is None:
+        expected = self._expected.get(decision)
+        if expected is not None and self.diverged_at is None and expected != _short(self._hash):
             self.diverged_at = decision
         choice = self.chooser.choose(options)  # Even if it is forced: choosers count decisions.
         if forced:
@@ -240,7 +284,7 @@ class Control:
         self.widths.append(len(options))
         self.picks.append(options[choice])
         if choice:
-            self._hashes.append((decision, mark))
+            self._hashes.append((decision, _short(self._hash)))
         return choice
 
     def _mix(self, value: int) -> None:
@@ -265,6 +309,7 @@ class Control:
         Returns:
           False if the clock should move, or there is no reply.
         """
+        self.idles += 1
         if not self.pending:
             return False
         # Replies have numbers below 0, so that they can't be confused with those of tasks.
@@ -273,6 +318,7 @@ class Control:
             self._mix(crc32(reply.label.encode()))
         if time_could_pass:
             options.append(TIME_PASSES)
+        self._mix(len(options))
         choice = 0
         if len(options) > 1:
             self.arrivals.add(len(self.choices))

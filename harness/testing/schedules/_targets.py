@@ -83,6 +83,8 @@ class Targets:
         """The target that made the last step, until it is known whether it has to wait now."""
         self.struck_tasks: StruckTasks | None = None
         """What cancels tasks; set by the program, before it starts any."""
+        self.labels: dict[Fault, str] = {}
+        """What the faults struck that struck a point with a label."""
         self._task_steps: dict[int, int] = {}
         self._struck_tasks_by: list[Fault] = []
         self._by_step: dict[tuple[int, int], list[Fault]] = {}
@@ -95,6 +97,8 @@ class Targets:
             else:
                 table = self._by_call if fault.kind in ("fail", "delay") else self._by_step
             table.setdefault((fault.run, fault.at), []).append(fault)
+        self.strikes_tasks = bool(self._by_task_step)
+        """Whether any task is to be cancelled."""
 
     def count_step(self, strand: Strand) -> None:
         """Count a step for the run that a strand belongs to, and strike if it is time."""
@@ -109,11 +113,6 @@ class Targets:
                 target.cancel()
             else:
                 self._after_step.append(target.cancel)
-
-    @property
-    def strikes_tasks(self) -> bool:
-        """Whether any task is to be cancelled."""
-        return bool(self._by_task_step)
 
     def begin_task_step(self, number: int, strand: Strand) -> None:
         """Count a step of a task, and cancel the task if it is time."""
@@ -151,10 +150,13 @@ class Targets:
         while self._after_step:
             self._after_step.pop()()
 
-    def call(self, target: Target) -> Sequence[Fault]:
-        """Count a call to a function that can be made to go wrong; return what should go wrong."""
+    def call(self, target: Target, label: str = "") -> Sequence[Fault]:
+        """Count a call that can be made to go wrong, or a point; return what should go wrong."""
         target.calls += 1
-        faults = self._by_call.get((target.number, target.calls), ())
+        faults = self._by_call.get((target.number, target.calls), [])
+        if label:  # A point takes no time.
+            faults = [fault for fault in faults if fault.kind == "fail"]
+            self.labels.update((fault, label) for fault in faults)
         target.struck.extend(faults)
         return faults
 

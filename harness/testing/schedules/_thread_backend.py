@@ -156,7 +156,7 @@ class _Driver:
 
         self.ending.cancel = close
         main = crew.begin("main", program.__qualname__, context)
-        start_daemon(crew, main, lambda: _drive(program()))
+        start_daemon(crew, main, lambda: crew.run(main, lambda: _drive(program())))
         try:
             while not main.done and not crew.closing:
                 strand = crew.choose()

@@ -45,7 +45,7 @@ class ControlledLock:
             taken: bool = self._real.acquire(blocking, timeout)
             return taken
         _check(blocking, timeout)
-        strand.crew.make_way(strand)
+        strand.crew.give_way(strand)
         return self._take(strand, blocking, timeout)
 
     def _take(self, strand: ThreadStrand, blocking: bool, timeout: float) -> bool:

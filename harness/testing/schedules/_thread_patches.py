@@ -14,6 +14,7 @@ import concurrent.futures.thread
 import functools
 import inspect
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,9 +114,9 @@ def start_in(crew: Crew, thread: Any) -> ThreadStrand:
     return strand
 
 
-def start_daemon(crew: Crew, strand: ThreadStrand, function: Callable[[], Any]) -> None:
-    """Start a thread of ours for a strand."""
-    strand.thread = _Thread(target=crew.run, args=(strand, function), name=strand.name, daemon=True)
+def start_daemon(crew: Crew, strand: ThreadStrand, run: Callable[[], None]) -> None:
+    """Start a thread of ours that begins with a strand."""
+    strand.thread = _Thread(target=run, name=strand.name, daemon=True)
     _start(strand.thread)
     crew.by_thread[strand.thread] = strand
 
@@ -194,6 +195,21 @@ def _making_pool(self: Any, *args: Any, **kwargs: Any) -> None:
     self._threads = _InOrder()  # They are joined in the order of this.
 
 
+class _Logger:
+    """A logger that leaves out that a pool's thread has ended because its program has."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def critical(self, *args: Any, **kwargs: Any) -> None:
+        """Log it, unless it is about that."""
+        if not isinstance(sys.exc_info()[1], GiveUp):
+            self._original.critical(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
 def _lock_for_waiting() -> ControlledLock:
     return ControlledLock(is_for_waiting=True)
 
@@ -211,6 +227,7 @@ _PLACES: tuple[tuple[Any, str, Any], ...] = (
     (_Thread, "join", _joining),
     (_Thread, "is_alive", _living),
     (concurrent.futures._base, "Future", _NumberedFuture),
+    (concurrent.futures._base, "LOGGER", _Logger(concurrent.futures._base.LOGGER)),
     (concurrent.futures.ThreadPoolExecutor, "__init__", _making_pool),
     (concurrent.futures.ThreadPoolExecutor, "submit", _submitting),
     (time, "sleep", _sleeping),

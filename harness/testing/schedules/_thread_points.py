@@ -133,18 +133,20 @@ class Tables:
     """The points of code, by code; kept, as they cost more to find than to use."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[CodeType, Table]] = {}
+        self._found: dict[int, tuple[CodeType, Table | None]] = {}
 
-    def of(self, code: CodeType) -> Table:
-        """Return the points of code."""
+    def of(self, frame: FrameType) -> Table | None:
+        """Return the points of a frame's code; None if it isn't followed."""
+        code = frame.f_code
         found = self._found.get(id(code))
         if found is None:
-            found = self._found[id(code)] = (code, _table_of(code))
+            table = _table_of(code) if _is_followed(frame) else None
+            found = self._found[id(code)] = (code, table)
         return found[1]
 
     def codes(self) -> list[CodeType]:
-        """Return all code that was asked about."""
-        return [code for code, _ in list(self._found.values())]
+        """Return all code that is followed."""
+        return [code for code, table in list(self._found.values()) if table is not None]
 
 
 _tables = Tables()  # harness: shared (what it holds of code never changes)
@@ -165,10 +167,10 @@ class ByTrace:
         tables = _tables
 
         def on_call(frame: FrameType, event: str, argument: Any) -> Any:  # pragma: no cover
-            if not _is_followed(frame):
+            table = tables.of(frame)
+            if table is None:
                 return None
             following.could_switch = True
-            table = tables.of(frame.f_code)
             frame.f_trace_lines = False
             frame.f_trace_opcodes = True
 
@@ -236,23 +238,23 @@ class ByMonitoring:
 
     def _on_start(self, code: CodeType, offset: int) -> Any:
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        if not _is_followed(sys._getframe(1)):
+        if _tables.of(sys._getframe(1)) is None:
             return monitoring.DISABLE
         following = getattr(_here, "following", None)
         if following is None:
             return None
         following.could_switch = True
-        _tables.of(code)
         monitoring.set_local_events(self._tool, code, monitoring.events.INSTRUCTION)
         return monitoring.DISABLE
 
     def _on_instruction(self, code: CodeType, offset: int) -> Any:
-        entry = _tables.of(code).get(offset)
+        frame = sys._getframe(1)
+        entry = (_tables.of(frame) or {}).get(offset)
         if entry is None:
             return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
         following = getattr(_here, "following", None)
         if following is not None:
-            following.see(sys._getframe(1), *entry)
+            following.see(frame, *entry)
         return None
 
 

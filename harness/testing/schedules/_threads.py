@@ -11,12 +11,11 @@ Threads can't be cancelled. One that has to end has `GiveUp` raised at its point
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from types import FrameType
 from typing import Any, Protocol
@@ -159,18 +158,28 @@ def current_strand() -> ThreadStrand | None:
     return None if strand is None or strand.at_work else strand
 
 
-@contextlib.contextmanager
-def uncontrolled() -> Iterator[None]:
-    """Let the calling thread wait for what our own code waits for."""
-    strand: ThreadStrand | None = getattr(_here, "strand", None)
-    before = strand is not None and strand.at_work
-    if strand is not None:
-        strand.at_work = True
-    try:
-        yield
-    finally:
-        if strand is not None:
-            strand.at_work = before
+class uncontrolled:
+    """Let the calling thread run our own code: it is neither followed nor waits for its turn."""
+
+    __slots__ = ("before", "strand", "trace")
+
+    def __enter__(self) -> None:
+        self.trace: Any = None
+        self.strand: ThreadStrand | None = getattr(_here, "strand", None)
+        if self.strand is None:
+            return
+        self.before = self.strand.at_work
+        self.strand.at_work = True
+        # To be called for each function that is entered would cost more than what ours do.
+        self.trace = sys.gettrace()
+        if self.trace is not None:
+            sys.settrace(None)
+
+    def __exit__(self, *_: object) -> None:
+        if self.strand is not None:
+            self.strand.at_work = self.before
+        if self.trace is not None:
+            sys.settrace(self.trace)
 
 
 @attrs.define(eq=False)
@@ -187,7 +196,13 @@ class Crew:
     """Whether a thread that makes way picks who goes on; else whoever let it go on does."""
 
     strands: list[ThreadStrand] = attrs.field(factory=list[ThreadStrand], init=False)
+    waiting: dict[ThreadStrand, None] = attrs.field(factory=dict, init=False)
+    """Those that wait for something, if the crew picks; all others are in line."""
+    back_again: list[ThreadStrand] = attrs.field(factory=list[ThreadStrand], init=False)
+    """Those that were blocked elsewhere, and have to get in line again."""
     by_thread: dict[Any, ThreadStrand] = attrs.field(factory=dict, init=False)
+    pools: dict[Any, Any] = attrs.field(factory=dict, init=False)
+    """Its threads that work for one strand after the other, by what they belong to."""
     closing: bool = attrs.field(default=False, init=False)
     running: ThreadStrand | None = attrs.field(default=None, init=False)
     back: Any = attrs.field(factory=new_lock, init=False)
@@ -212,6 +227,7 @@ class Crew:
         if self.picks:
             self.control.admit(strand)
             self.control.threads[strand] = strand
+            self.control.add(strand)
         return strand
 
     def run(self, strand: ThreadStrand, function: Callable[[], Any]) -> None:
@@ -254,9 +270,12 @@ class Crew:
             strand.killed = True
         for strand in self.strands:
             self.end(strand)
-            if strand.done and strand.thread is not None:
-                with uncontrolled():
-                    strand.thread.join()
+        for pool in self.pools.values():
+            pool.close()
+        with uncontrolled():
+            for thread, strand in list(self.by_thread.items()):
+                if strand.done:
+                    thread.join()
         if self.strands:
             follower.end()
         _here.__dict__.pop("crew", None)
@@ -288,29 +307,37 @@ class Crew:
             strand.could_switch = could_switch
             self.make_way(strand, frame)
 
-    def make_way(self, strand: ThreadStrand, at: FrameType | None = None) -> None:
+    def give_way(self, strand: ThreadStrand) -> None:
+        """Let others go on before the calling thread does, which is in a function of ours."""
+        with uncontrolled():
+            self.make_way(strand, sys._getframe(1))
+
+    def make_way(self, strand: ThreadStrand, at: FrameType) -> None:
         """Let others go on before the calling thread does, which is at this frame."""
         if strand.killed:
             self._end(strand)
             return
-        strand.at_work = True
-        strand.at = at or sys._getframe(1)
+        was_at_work, strand.at_work = strand.at_work, True
+        strand.at = at
         try:
             with self._guard:
                 was_outside, strand.outside = strand.outside, False
             if was_outside:
+                self.back_again.append(strand)
                 strand.came_back.set()
                 self._await_turn(strand)
                 return
             if self.picks:
-                self.watchers.after(strand)
+                if self.watchers.observers:
+                    self.watchers.after(strand)
+                self._line_up(strand)
             if not self._pass_on(strand):
                 self._await_turn(strand)
-            elif self.picks:
+            elif self.picks and self.watchers.observers:
                 self.watchers.before(strand)
         finally:
             strand.at = None
-            strand.at_work = False
+            strand.at_work = was_at_work
             strand.could_switch = True
 
     def _await_turn(self, strand: ThreadStrand) -> None:
@@ -353,17 +380,32 @@ class Crew:
 
     def choose(self) -> ThreadStrand | None:
         """Pick who goes on; None if nobody can."""
-        now = self.now()
-        ready = [strand for strand in self.strands if strand.could_go_on(now)]
-        if not ready:
+        control = self.control
+        while self.back_again:
+            self._line_up(self.back_again.pop())
+        if self.waiting:
+            now = self.now()
+            for strand in self.waiting:
+                if strand.could_go_on(now):
+                    control.add(strand)
+                else:
+                    control.remove(strand)
+        if not control.ready:
             return None
         try:
-            chosen = self.control.pick(ready)
+            chosen = control.pick()
         except BaseException as error:
             self.ending.for_error(error)
             return None
         assert isinstance(chosen, ThreadStrand)
+        self.waiting.pop(chosen, None)
         return None if self.closing else chosen
+
+    def _line_up(self, strand: ThreadStrand) -> None:
+        if strand.is_over is not None:
+            self.waiting[strand] = None
+        elif not strand.done:
+            self.control.add(strand)
 
     def let_go_on(self, strand: ThreadStrand) -> None:
         """Let a thread go on, and wait until none of the crew runs.
@@ -421,7 +463,7 @@ class Crew:
         strand.deadline = None if seconds is None else self.now() + max(seconds, 0)
         strand.is_over, strand.lock, strand.joins = is_over, lock, joins
         try:
-            self.make_way(strand)
+            self.give_way(strand)
         finally:
             strand.is_over = strand.deadline = strand.lock = None
             strand.joins = False

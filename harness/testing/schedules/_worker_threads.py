@@ -17,7 +17,8 @@ import outcome
 import trio
 
 from harness.testing.schedules._control import controlled
-from harness.testing.schedules._thread_patches import Replacements, start_daemon
+from harness.testing.schedules._thread_patches import Replacements
+from harness.testing.schedules._thread_pools import pool_of
 from harness.testing.schedules._threads import Crew, ThreadStrand, crew_of, current_strand
 
 _run_sync = trio.to_thread.run_sync
@@ -69,7 +70,7 @@ async def run_sync(
     try:
         name = getattr(sync_fn, "__qualname__", type(sync_fn).__qualname__)
         work = _Work(crew.begin(thread_name or name, name, copy_context()))
-        start_daemon(crew, work.strand, lambda: _called(work, sync_fn, args))
+        pool_of(crew, "trio").run(work.strand, lambda: _called(work, sync_fn, args))
         control.threads[task] = work.strand
         try:
             await _see_through(crew, work, abandon_on_cancel)

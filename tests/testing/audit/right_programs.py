@@ -621,4 +621,206 @@ RIGHT = {
                 return await agent.run(marker)
             await asyncio.gather(one(1), other(2))
         """,
+    "a lock that the caller of the caller holds": """\
+        import asyncio
+        class Topology:
+            def __init__(self):
+                self.lock = asyncio.Lock()
+                self.servers = {}
+            async def on_change(self, name):
+                async with self.lock:
+                    await self._process(name)
+            async def _process(self, name):
+                await asyncio.sleep(1)
+                await self._update(name)
+            async def _update(self, name):
+                if name not in self.servers:
+                    self.servers[name] = await open_server(name)
+        """,
+    "an object that only the function which makes it has": """\
+        class _Bulk:
+            async def execute(self):
+                while self.offset < self.total:
+                    self.offset += len(await self.send())
+        async def write(rows):
+            bulk = _Bulk(rows)
+            await bulk.execute()
+        """,
+    "data that is looked up once": """\
+        class Event:
+            async def get_sender(self):
+                if self._sender is None:
+                    self._sender = await self.find(self.sender_id)
+                return self._sender
+        """,
+    "a cache filled by an await": """\
+        class Store:
+            async def find(self, key):
+                if key in self.cached_bots:
+                    return self.cached_bots[key]
+                bot = await self.below.find(key)
+                self.cached_bots[key] = bot
+                return bot
+        """,
+    "an argument put into another form": """\
+        class DeleteRequest:
+            def __init__(self, peer):
+                self.peer = peer
+            async def resolve(self, client):
+                if self.peer:
+                    self.peer = await client.input_of(self.peer)
+        """,
+    "a count of what was tried": """\
+        class Connection:
+            async def connected(self):
+                if self.attempts:
+                    await self.tell_all()
+                self.attempts += 1
+        """,
+    "what an object's one task counts for itself": """\
+        class Recognizer:
+            def __init__(self):
+                self.retries = 0
+            async def _main_task(self):
+                while self.retries <= 3:
+                    try:
+                        return await self.recognize()
+                    except OSError:
+                        if self.retries > 1:
+                            await self.wait()
+                        self.retries = 0
+        """,
+    "a state on every way out": """\
+        class Channel:
+            async def watch(self):
+                if self.state == "idle":
+                    try:
+                        await self.poll()
+                    finally:
+                        self.state = "stopped"
+        """,
+    "a buffer filled until there is enough": """\
+        class Body:
+            async def fill(self, wanted):
+                while len(self.data) < wanted:
+                    chunk = await self.source()
+                    self.data += chunk
+        """,
+    "what must be there before more is added": """\
+        class Chat:
+            async def invoke(self, agent):
+                if not self.messages:
+                    raise ValueError("no messages")
+                answer = await agent(self.messages)
+                self.messages.append(answer)
+        """,
+    "a method that asserts that nobody calls it concurrently": """\
+        class Frames:
+            async def get(self):
+                if not self.frames:
+                    assert self.waiter is None, "cannot call get() concurrently"
+                    await self.wait()
+                return self.frames.popleft()
+        """,
+    "a thread-local in a file of threads": """\
+        import threading
+        local = threading.local()
+        def worker(queue):
+            local.proceed = True
+            while local.proceed:
+                queue.get()()
+        """,
+    "defaults that nobody changes": """\
+        class Handler:
+            def __init__(self, errors=[OSError, ValueError], plugins: Sequence[str] = []):
+                self.errors = errors
+                self.plugins = plugins
+        """,
+    "the one object of a class": """\
+        class Environment:
+            _instance = None
+            @classmethod
+            def get(cls):
+                if cls._instance is None:
+                    cls._instance = cls()
+                return cls._instance
+        async def render(text):
+            return Environment.get().render(text)
+        """,
+    "a class variable that the class changes": """\
+        from typing import ClassVar
+        class App:
+            apps: ClassVar[dict[str, list[str]]] = {}
+            async def run(self, name):
+                App.apps[name] = [name]
+        """,
+    "the environment set by a server as it starts": """\
+        import os
+        class Server:
+            async def start(self, url):
+                os.environ["SERVER_URL"] = url
+                await self.serve()
+        """,
+    "a folder changed under a lock": """\
+        import os
+        async def run(folder, command, chdir_lock):
+            with chdir_lock:
+                os.chdir(folder)
+                await command()
+        """,
+    "tasks kept from being collected": """\
+        import asyncio
+        TASKS = set()
+        async def run(work):
+            task = asyncio.create_task(work())
+            TASKS.add(task)
+        """,
+    "objects that enter a list of their kind": """\
+        SESSIONS = {}
+        class Session:
+            def __init__(self, id):
+                self.id = id
+                SESSIONS[self.id] = self
+        async def connect(id):
+            return Session(id)
+        """,
+    "what is only taken out": """\
+        EXECUTORS = []
+        async def close(executor):
+            EXECUTORS.remove(executor)
+        """,
+    "a function of a module that has the name of a change": """\
+        import aiofiles.os
+        async def delete(path):
+            await aiofiles.os.remove(path)
+        """,
+    "a decorator with the name of a client": """\
+        import mcp
+        @mcp.resource("file://story.md")
+        def story():
+            return "once"
+        """,
+    "what a module makes for itself": """\
+        import multiprocessing
+        queue = None
+        def create_queues():
+            global queue
+            queue = multiprocessing.Queue()
+        async def serve():
+            create_queues()
+        """,
+    "a class of which there is one object": """\
+        class ControlBlock:
+            _inst = None
+            events = []
+            def note(self, event):
+                self.events.insert(0, event)
+        """,
+    "a body that is read once, and is Empty before": """\
+        class Request:
+            async def json(self):
+                if self._json is Empty:
+                    self._json = loads(await self.body())
+                return self._json
+        """,
 }

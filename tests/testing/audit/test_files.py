@@ -48,6 +48,14 @@ def test_hidden_and_installed_files_are_left_out_unless_they_are_named(tmp_path:
     assert len(audit_paths([tmp_path / ".venv" / "wrong.py"])) == 1
 
 
+def test_what_a_command_line_keeps_is_of_the_one_who_types(tmp_path: Path) -> None:
+    (tmp_path / "cli").mkdir()
+    for folder in (tmp_path, tmp_path / "cli"):
+        (folder / "state.py").write_text(WRONG)
+    (found,) = audit_paths([tmp_path])
+    assert Path(found.path).parent == tmp_path
+
+
 def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     assert len(audit_paths([tmp_path, tmp_path / "wrong.py"])) == 1

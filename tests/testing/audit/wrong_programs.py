@@ -931,4 +931,59 @@ WRONG = {
             return await asyncio.gather(agent.run("a"), agent.run("b"))
         """,
     ),
+    "a default object whose attributes are set by way of its keeper": Wrong(
+        "mutable-default",
+        "Filter.__init__(prompt=)",
+        5,
+        """\
+        class Prompt:
+            def __init__(self):
+                self.name = ""
+        class Filter:
+            def __init__(self, prompt=Prompt()):
+                self.prompt = prompt
+        def rename(some, name):
+            some.prompt.name = name
+        """,
+    ),
+    "a thread-local that a task uses by way of a function": Wrong(
+        "thread-local",
+        "local",
+        2,
+        """\
+        import threading
+        local = threading.local()
+        def locale():
+            return local.locale
+        async def handle(request):
+            return locale()
+        """,
+    ),
+    "a client that two callers would open": Wrong(
+        "check-then-act",
+        "Executor.client",
+        4,
+        """\
+        class Executor:
+            async def ensure(self):
+                if self.client is None:
+                    self.client = await connect(self.host)
+        """,
+    ),
+    "what another method changes while the one task waits": Wrong(
+        "check-then-act",
+        "Flow.due",
+        9,
+        """\
+        class Flow:
+            def note(self, due):
+                self.due = due
+            async def answer_loop(self):
+                while True:
+                    if self.queued >= self.due:
+                        await self.publish()
+                        self.answered = True
+                        self.due = 0
+        """,
+    ),
 }

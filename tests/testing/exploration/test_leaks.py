@@ -5,6 +5,7 @@ import pytest
 from harness.errors import ScheduleError
 from harness.testing import explore_schedules
 from tests.scale import scaled
+from tests.testing.corpus.leak import deviations
 from tests.testing.exploration.leaks import LEAKS, Leak
 
 pytestmark = pytest.mark.slow
@@ -24,6 +25,7 @@ async def test_a_leak_is_found_from_every_seed_and_its_object_named(leak: Leak) 
         assert error.schedules_run <= 500
         assert any(path.endswith(leak.names) for path in error.objects) or leak.names in str(error)
         assert error.schedule is not None
+        assert deviations(error.schedule) <= 3
         with pytest.raises(ScheduleError, match="under the schedule that was given"):
             await explore_schedules(schedule=error.schedule)(leak.test)()
 

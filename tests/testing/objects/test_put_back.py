@@ -109,6 +109,22 @@ def test_a_container(items: list[int], cls: Any, changed_to: list[int]) -> None:
     assert part.thing is container
 
 
+def test_an_object_that_has_lost_all_its_attributes() -> None:
+    """They were set in a dict that nobody had, so a proof failed where runs had none at first."""
+
+    class Desk:
+        ticket: str
+
+    desk = Desk()
+    desk.ticket = "a"
+    reached = Reached()
+    reached.add(PLACE, desk)
+    state = SharedState(reached)
+    del desk.ticket
+    state.put_back()
+    assert desk.ticket == "a"
+
+
 async def test_what_can_not_be_put_back_is_listed() -> None:
     numbers = iter(range(1_000_000))
 

@@ -1,11 +1,13 @@
 """Every step of every task is a decision, by both ways, and nobody else notices."""
 
+import asyncio
 import itertools
 import random
 import socket
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from harness.testing import Schedule, run_schedule
 from harness.testing.schedules import Strand, _by_hook, _step_backends
 from harness.testing.schedules._by_hook import HookBackend
 from harness.testing.schedules._by_trampoline import TrampolineBackend
+from harness.testing.schedules._control import Control
 from harness.testing.schedules._step_backend import StepBackend
 from tests.scale import PATIENCE_SECONDS
 from tests.testing.schedules.programs import each_backend, letters, run_with
@@ -453,3 +456,44 @@ def test_where_none_works_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_step_backends, "works", lambda candidate: False)
     with pytest.raises(RuntimeError, match="can't be controlled with trio"):
         run_schedule(letters)
+
+
+@pytest.mark.parametrize("tasks", [2, 200])
+def test_a_step_costs_the_same_however_many_tasks_there_are(
+    tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step looked at every task that could go on: 13 times a plain run with a hundred."""
+    run_schedule(letters)  # The first one tries the ways of control.
+    looks = 0
+    add = Control.add
+
+    def counted(control: Control, strand: Strand) -> None:
+        nonlocal looks
+        looks += 1
+        add(control, strand)
+
+    monkeypatch.setattr(Control, "add", counted)
+
+    async def on_asyncio() -> None:
+        async def work() -> None:
+            for _ in range(9):
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(work() for _ in range(tasks)))
+
+    def in_threads() -> None:
+        seen: list[int] = []
+        threads = [threading.Thread(target=seen.append, args=(1,)) for _ in range(tasks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    for program in (partial(letters, "a" * tasks), on_asyncio):
+        looks = 0
+        run = run_schedule(program)
+        run.outcome.unwrap()
+        assert looks <= 2 * run.steps + 2
+    looks = 0
+    run = run_schedule(in_threads)
+    assert looks <= 2 * run.steps + 2

@@ -431,3 +431,70 @@ def test_an_error_in_a_thread_is_told_and_not_printed(capsys: pytest.CaptureFixt
     made = run_schedule(program)
     assert made.unheard == ("thread '<lambda>' ended with KeyError: 'missing'",)
     assert capsys.readouterr().err == ""
+
+
+# Threads of pools --------------------------------------------------------------------------------
+
+
+LOCAL = threading.local()
+
+
+def visits() -> int:
+    """Return how many calls the thread has worked for."""
+    LOCAL.visits = getattr(LOCAL, "visits", 0) + 1
+    return int(LOCAL.visits)
+
+
+async def visits_on_trio(at_once: int) -> list[int]:
+    seen: list[int] = []
+
+    async def visit() -> None:
+        seen.append(await trio.to_thread.run_sync(visits))
+
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+            for _ in range(at_once):
+                nursery.start_soon(visit)
+    return seen
+
+
+async def visits_on_asyncio(at_once: int) -> list[int]:
+    rounds = [
+        await asyncio.gather(*(asyncio.to_thread(visits) for _ in range(at_once))) for _ in range(2)
+    ]
+    return [*rounds[0], *rounds[1]]
+
+
+def visits_in_a_pool(at_once: int) -> list[int]:
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        rounds = [list(pool.map(lambda _: visits(), range(at_once))) for _ in range(2)]
+    return [*rounds[0], *rounds[1]]
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [(visits_on_trio, "trio"), (visits_on_asyncio, "asyncio"), (visits_in_a_pool, "threads")],
+)
+def test_a_worker_works_for_one_call_after_the_other(
+    program: Callable[[int], Any], kind: Kind
+) -> None:
+    """And no program meets a thread of the one before."""
+    for _ in range(3):
+        assert run_schedule(lambda: program(1), backend=kind).outcome.unwrap() == [1, 2]
+    found = find_schedule(
+        lambda: program(2),
+        judge=lambda run: AssertionError() if repr(run.outcome).startswith("Value([1, 1") else None,
+        backend=kind,
+    )
+    assert isinstance(found, Found)  # Two calls at once have a thread each.
+
+
+def test_threads_of_an_executor_begin_as_it_says() -> None:
+    async def program() -> list[int]:
+        pool = concurrent.futures.ThreadPoolExecutor(
+            1, initializer=lambda visits: setattr(LOCAL, "visits", visits), initargs=(10,)
+        )
+        loop = asyncio.get_running_loop()
+        return [await loop.run_in_executor(pool, visits) for _ in range(2)]
+
+    assert run_schedule(program).outcome.unwrap() == [11, 12]

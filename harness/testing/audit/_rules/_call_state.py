@@ -29,7 +29,8 @@ from harness.testing.audit._walk import ONE_WAY
 
 LIFE_CYCLE = re.compile(
     r"^_*(__aenter__|__aexit__|a?close|a?start|a?stop|connect|disconnect|reconnect|open|setup"
-    r"|set_up|init|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load)(_|$)"
+    r"|set_up|init|initiali[sz]e|startup|shutdown|cleanup|teardown|reset|configure|load|reload"
+    r"|(handle_)?lifespan|serve|listen)(_|$)"
 )
 _ONE_TASK = re.compile(r"(Reader|Writer|Parser|Iterator|Actor|ActorBase|Connection|Protocol)$")
 _WHO_CALLS = re.compile(r"(^|\.)current_(task|run|run_or_none|effective_deadline)$")

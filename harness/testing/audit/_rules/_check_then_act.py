@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
+from harness.testing.audit._rules._harmless import is_harmless
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._source_file import (
     FunctionNode,
@@ -27,8 +28,9 @@ RULE = Rule(
 
 _LIFE_CYCLE = re.compile(
     r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
-    r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?line|read_?until"
-    r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked)(_|$)"
+    r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?(line|chunk|until)"
+    r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|handshake"
+    r"|negotiate|lifespan)(_|$)|^_*a?open$|^_*on_(start|stop|init|shutdown|connect|ready)"
 )
 """Methods usually called by one task: those of a connection's life cycle, and those that say that
 their caller holds a lock."""
@@ -37,12 +39,16 @@ _ONE_END = re.compile(
     r"^_*(a?start|a?stop|wait|read|send|write|feed|flush|finish|stream)"
     r"(_(all|some|bytes|data|chunk|chunks|frame|line|lines|text|json|message|event|request|response"
     r"|headers|body|stream|loop|until|for|from|to|nowait|once|now|up|down|writing|reading|eof"
-    r"|audio|video|packet|ping|pong|server|connection|monitoring|buffer|sleep|init))*$"
+    r"|audio|video|packet|ping|pong|server|connection|monitoring|buffer|sleep|init|size|or"
+    r"|rejection|error|preamble|data_?gram|listening|polling))*$"
     r"|_(start|stop|wait|read|send|write|feed|flush|stream)$"
 )
 """Methods of one end of a stream, which has one task: `send_frame`, but not `send_money`."""
 
-_ONE_TASK = re.compile(r"(Reader|Writer|Parser|Iterator|Actor|ActorBase)$")
+_ONE_TASK = re.compile(
+    r"(Reader|Writer|Parser|Iter|Iterator|Actor|ActorBase|Stream|Cursor|Monitor|Authenticator|Handshake"
+    r"|Context|Protocol)$"
+)
 """Classes whose objects serve one task at a time: one end of a stream, and an actor, which takes
 its messages one after the other."""
 
@@ -58,15 +64,20 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             continue
         if _LIFE_CYCLE.search(function.name) or _ONE_END.search(function.name):
             continue
-        if _has_one_caller(function, source) or _serves_one_task(function, source):
+        if _has_one_caller(function, source) or _serves_one_task(function, source, program):
             continue
         if function.name in program.called_under_locks:
             continue
         walk = AwaitWalk(source, function, runs_as_many=_runs_as_many(function, source))
         walk.block(function.body)
-        if not walk.found:
+        found = {
+            path: (look, act, how)
+            for path, (look, act, how) in walk.found.items()
+            if not is_harmless(path, look, act, function, source)
+        }
+        if not found:
             continue
-        (path, (look, act, how)), *others = walk.found.items()
+        (path, (look, act, how)), *others = found.items()
         also = ", ".join(other for other, _ in others)
         yield Hit(
             node=act,
@@ -104,7 +115,7 @@ def _has_one_caller(function: FunctionNode, source: Source) -> bool:
     """Return whether one task runs a function at a time: a generator, or one that refuses others.
 
     An async generator is iterated over by one task. A function that raises a ``ConcurrencyError``,
-    or an error with such a name, makes sure of it.
+    or an error with such a name, or asserts as much, makes sure of it.
     """
     for node in source.own_nodes(function):
         if isinstance(node, ast.Yield) and not decorator_names(function, source):
@@ -115,13 +126,17 @@ def _has_one_caller(function: FunctionNode, source: Source) -> bool:
             and _REFUSAL.search(ast.unparse(node.exc))
         ):
             return True
+        if isinstance(node, ast.Assert) and node.msg and "concurrent" in ast.unparse(node.msg):
+            return True
     return False
 
 
-def _serves_one_task(function: FunctionNode, source: Source) -> bool:
+def _serves_one_task(function: FunctionNode, source: Source, program: Sources) -> bool:
     owner = source.class_of(function)
     if owner is None:
         return False
+    if owner.name in program.made_for_one_call:
+        return True
     names = [owner.name, *(source.dotted(base) for base in owner.bases)]
     return any(_ONE_TASK.search(name) for name in names)
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import (
+    REMOVALS,
     assigned_by,
     changes_in,
     is_container,
     is_undone,
 )
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
-from harness.testing.audit._rules._set_up import is_cache, is_memo, is_said_once, is_set_up
+from harness.testing.audit._rules._set_up import (
+    enters_itself,
+    is_cache,
+    is_memo,
+    is_said_once,
+    is_set_up,
+)
 from harness.testing.audit._source_file import (
     CONSTRUCTORS,
     FUNCTIONS,
@@ -34,6 +42,7 @@ RULE = Rule(
     fix=f"make it in __init__ if each run has an object of its own; else {KEEP_IT_PER_CALL}",
 )
 
+_ONE_OBJECT = re.compile(r"^_*(inst|instance|singleton)$", re.IGNORECASE)
 _COPIED_FOR_EACH_INSTANCE = ("BaseModel", "BaseSettings", "Struct", "TypedDict", "NamedTuple")
 """How the names of base classes end that give each instance a copy of an annotated default."""
 
@@ -63,7 +72,11 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     continue
                 if is_undone(change, source) or is_memo(change, function, source):
                     continue
-                if is_said_once(change, source):
+                if is_said_once(change, source) or change.how in REMOVALS:
+                    continue  # What nobody puts in can't be taken out by another run.
+                if _is_meant(binding, change.target, owner, source):
+                    continue
+                if enters_itself(change.node, function, source) or _has_one_object(owner):
                     continue
                 symbol = f"{owner.name}.{binding.name}"
                 yield Hit(
@@ -74,6 +87,20 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     defined_at=change.node.lineno,
                 )
                 break
+
+
+def _has_one_object(owner: ast.ClassDef) -> bool:
+    return any(_ONE_OBJECT.search(binding.name) for binding in bindings_of(owner.body))
+
+
+def _is_meant(binding: Binding, target: ast.expr, owner: ast.ClassDef, source: Source) -> bool:
+    """Return whether a ``ClassVar`` is changed by way of the class: its author knows."""
+    if binding.annotation is None or "ClassVar" not in ast.unparse(binding.annotation):
+        return False
+    method = source.method_of(target)
+    holder = ast.unparse(target.value) if isinstance(target, ast.Attribute) else ""
+    by_class = method is not None and "classmethod" in decorator_names(method, source)
+    return holder == owner.name or by_class
 
 
 def _is_of(target: ast.expr, name: str, owner: ast.ClassDef, source: Source) -> bool:

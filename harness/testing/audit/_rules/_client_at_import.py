@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._rules._names import assigned_name
+from harness.testing.audit._rules._set_up import is_of_a_command_line
 from harness.testing.audit._source_file import Source
 from harness.testing.audit._sources import Checker, Hit, Sources
 
@@ -71,6 +72,8 @@ _MESSAGE_HOLDERS = frozenset(
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield calls that make something with a connection or a state, outside any function."""
+    if is_of_a_command_line(source):
+        return
     for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
@@ -79,7 +82,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         is_client = home in _ASYNC_HOMES and _CLIENT.search(name.rpartition(".")[2])
         if not is_client and called not in _MESSAGE_HOLDERS:
             continue
-        if not source.is_at_import(node):
+        if not source.is_at_import(node) or _decorates(node, source):
             continue
         symbol = assigned_name(node, source, called)
         yield Hit(
@@ -87,6 +90,10 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             symbol=symbol,
             message=f"{symbol} is made when the module is imported ({called}); all runs share it",
         )
+
+
+def _decorates(node: ast.Call, source: Source) -> bool:
+    return node in getattr(source.parents.get(node), "decorator_list", ())
 
 
 CLIENT_AT_IMPORT = Checker(RULE, check)

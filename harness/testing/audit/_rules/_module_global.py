@@ -6,12 +6,21 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
+from harness.testing.audit._changes import (
+    REMOVALS,
+    assigned_by,
+    changes_by,
+    is_container,
+    is_undone,
+)
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._rules._set_up import (
+    depends_on_call,
+    enters_itself,
     is_cache,
     is_filled_once,
     is_memo,
+    is_of_a_command_line,
     is_said_once,
     is_set_up,
 )
@@ -33,6 +42,8 @@ _COUNTER = re.compile(
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each global once: at the first place that changes it."""
+    if is_of_a_command_line(source):
+        return
     seen: set[str] = set()
     flags = _flags(source)
     for function in source.functions:
@@ -43,7 +54,11 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             for name, how in [*_bound(node, declared), *_changed(node, function, source)]:
                 if name in seen or name in flags or program.is_locked(node, source):
                     continue
-                if how == "binds" and _is_made_once(name, node, function, source):
+                if how == "binds" and (
+                    is_cache(name)
+                    or not depends_on_call(node, function, source)
+                    or _is_made_once(name, node, function, source)
+                ):
                     continue
                 seen.add(name)
                 what = "binds it anew" if how == "binds" else f"changes it ({how})"
@@ -82,11 +97,18 @@ def _flags(source: Source) -> set[str]:
 
 def _bound(node: ast.AST, declared: set[str]) -> Iterator[tuple[str, str]]:
     for target in assigned_by(node):
-        # A number that only grows belongs to no run: each addition is atomic.
         if not isinstance(target, ast.Name) or target.id not in declared:
             continue
-        if not (isinstance(node, ast.AugAssign) and _COUNTER.search(target.id)):
+        if not _counts(node, target.id):
             yield target.id, "binds"
+
+
+def _counts(node: ast.AST, name: str) -> bool:
+    """Return whether a number only grows: it belongs to no run, and each addition is atomic."""
+    return isinstance(node, ast.AugAssign) and (
+        _COUNTER.search(name) is not None
+        or (isinstance(node.op, ast.Add | ast.Sub) and isinstance(node.value, ast.Constant))
+    )
 
 
 def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[tuple[str, str]]:
@@ -100,12 +122,29 @@ def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[
             continue
         if is_cache(target.id) or not source.is_global(target) or is_undone(change, source):
             continue
+        if _counts(node, target.id) or _holds_a_task(node, function, source):
+            continue
+        if enters_itself(node, function, source) or change.how in REMOVALS:
+            continue  # What nobody puts in can't be taken out by another run.
         if not (
             is_memo(change, function, source)
             or is_said_once(change, source)
             or is_filled_once(change, function, source)
         ):
             yield target.id, change.how
+
+
+def _holds_a_task(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a task is kept from being collected: ``tasks.add(create_task(...))``."""
+    if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name)):
+        return False
+    name = node.args[0].id
+    return any(
+        isinstance(one, ast.Assign)
+        and ast.unparse(one.targets[0]) == name
+        and re.search(r"create_task|ensure_future", ast.unparse(one.value)) is not None
+        for one in source.own_nodes(function)
+    )
 
 
 def _imported_by(function: FunctionNode, source: Source) -> set[str]:
@@ -143,6 +182,10 @@ def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Sour
         return False
     if isinstance(value, ast.Name) and value.id in _imported_by(function, source):
         return True
+    if source.called(value) == "importlib.import_module":
+        return True
+    if any(isinstance(outer, ast.ExceptHandler) for outer in source.around(node)):
+        return isinstance(value, ast.Name)  # `except ImportError: encode = encode_slowly`
     if any(isinstance(one, ast.Await) for one in ast.walk(function)):
         return False
     own = source.bound_in(function)

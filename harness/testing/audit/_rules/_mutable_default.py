@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import changes_in, is_container
+from harness.testing.audit._changes import assigned_by, changes_in, is_container
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._rules._call_state import keeps_state
 from harness.testing.audit._rules._names import assigned_name, qualified_name
@@ -16,6 +17,7 @@ from harness.testing.audit._source_file import (
     bindings_of,
     decorator_names,
     defaults,
+    parameters,
 )
 from harness.testing.audit._sources import Checker, Hit, Sources
 
@@ -27,6 +29,7 @@ RULE = Rule(
     fix="let the default be None and make a new one inside, or give a factory",
 )
 
+_READ_ONLY = re.compile(r"^(\w+\.)*(Sequence|Mapping|Iterable|Collection|Set|Container)\b")
 _CLASSES_WITH_FIELDS = frozenset(("dataclass", "define", "mutable", "frozen", "attrs", "s"))
 _FIELDS = ("attr.ib", "attr.attrib", "attrs.field", "attr.field")
 
@@ -36,8 +39,9 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     for function in source.functions:
         for name, default in defaults(function):
             keeps = is_container(default, source) or keeps_state(default, source, program)
+            keeps = keeps or _is_written_through(function, name, default, source, program)
             if keeps and not is_cache(name):
-                fate = _fate(function, name, source)
+                fate = _fate(function, name, default, source)
                 if fate:
                     symbol = f"{qualified_name(function, source)}({name}=)"
                     yield Hit(
@@ -63,6 +67,33 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         elif called in _FIELDS:
             message = f"every instance without a {symbol} of its own gets one and the same default"
             yield Hit(node=node, symbol=symbol, message=message)
+
+
+def _is_written_through(
+    function: FunctionNode, name: str, default: ast.expr, source: Source, program: Sources
+) -> bool:
+    """Return whether a default object is kept, and its attributes are set by way of its keeper.
+
+    ``self.prompt = prompt`` in the constructor, and ``task.prompt.name = ...`` elsewhere.
+    """
+    if not (isinstance(default, ast.Call) and isinstance(default.func, ast.Name)):
+        return False
+    if program.class_named(default.func.id, source) is None:
+        return False
+    kept = {
+        target.attr
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _is_name(node.value, name)
+        for target in assigned_by(node)
+        if isinstance(target, ast.Attribute)
+    }
+    return any(
+        isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Attribute)
+        and target.value.attr in kept
+        for node in source.nodes
+        for target in assigned_by(node)
+    )
 
 
 def _objects_of_dataclasses(source: Source, program: Sources) -> Iterator[Hit]:
@@ -102,8 +133,11 @@ def _is_changed_when_got(variable: str, source: Source) -> bool:
     )
 
 
-def _fate(function: FunctionNode, name: str, source: Source) -> str:
+def _fate(function: FunctionNode, name: str, default: ast.expr, source: Source) -> str:
     """Say what becomes of a default, in words; "" if it does no harm."""
+    has_elements = bool(getattr(default, "elts", None) or getattr(default, "keys", None))
+    annotation = next((one.annotation for one in parameters(function) if one.arg == name), None)
+    read_only = annotation is not None and _READ_ONLY.search(ast.unparse(annotation)) is not None
     nodes = source.own_nodes(function)
     for node in nodes:
         # `items = list(items)` makes it the call's own.
@@ -123,8 +157,10 @@ def _fate(function: FunctionNode, name: str, source: Source) -> str:
                 kept = f"kept as {ast.unparse(target)} in line {node.lineno}"
                 if later:
                     return f"{kept} and changed in line {later}"
-                # Kept under a private name that its class never changes, it is a constant.
-                if not (isinstance(target, ast.Attribute) and target.attr.startswith("_")):
+                # If its class never changes it, it is a constant: kept under a private name, of a
+                # type that nobody may change, or with something in it from the beginning.
+                private = isinstance(target, ast.Attribute) and target.attr.startswith("_")
+                if not private and not has_elements and not read_only:
                     return kept
         if isinstance(node, ast.Return | ast.Yield) and _is_name(node.value, name):
             return f"handed out in line {node.lineno}"

@@ -20,8 +20,10 @@ from harness.testing.audit._source_file import (
     bindings_of,
     decorator_names,
     first_parameter,
+    uses_argument,
 )
 from harness.testing.audit._sources import Checker, Hit, Sources
+from harness.testing.audit._walk import ONE_WAY
 
 
 def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
@@ -33,6 +35,8 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
             continue
         if _is_container_of(owner, target.attr, source):
             continue  # Found by `_class_attribute`, at the line that makes it.
+        if not isinstance(node, ast.Call) and not uses_argument(node, function, 1):
+            continue  # The same for all, whoever finds it out.
         symbol = f"{owner}.{target.attr}"
         if symbol not in seen:
             seen.add(symbol)
@@ -48,6 +52,8 @@ def check_instances(source: Source, program: Sources) -> Iterator[Hit]:
             continue
         if not _has_a_name(root, function, source):
             continue
+        if isinstance(node, ast.Call) and source.dotted(target.value) in source.imports.values():
+            continue  # `aiofiles.os.remove(path)` is a function of a module.
         symbol = ast.unparse(target)
         if symbol not in seen:
             seen.add(symbol)
@@ -73,7 +79,9 @@ def _written(
                     if (
                         isinstance(target, ast.Attribute)
                         and not is_cache(target.attr)
+                        and not (ONE_WAY.search(target.attr) and _is_true(value))
                         and not _is_put_back(target, function)
+                        and not _is_made_once(node, target, function, source)
                     ):
                         yield function, node, target
             for change in changes_by(node):
@@ -81,11 +89,30 @@ def _written(
                     continue  # A sum of numbers: each addition is atomic.
                 if (
                     isinstance(change.target, ast.Attribute)
+                    and not isinstance(source.parents.get(node), ast.Await)
                     and not is_cache(change.target.attr)
                     and not is_undone(change, source)
                     and not is_memo(change, function, source)
                 ):
                     yield function, node, change.target
+
+
+def _is_true(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True
+
+
+def _is_made_once(
+    node: ast.AST, target: ast.Attribute, function: FunctionNode, source: Source
+) -> bool:
+    """Return whether a plain function makes the one object of its kind, the same for everybody."""
+    if isinstance(function, ast.AsyncFunctionDef) or uses_argument(node, function, 1):
+        return False
+    words = ast.unparse(target)
+    return any(
+        isinstance(outer, ast.If)
+        and ast.unparse(outer.test) in (f"{words} is None", f"not {words}")
+        for outer in source.around(node)
+    )
 
 
 def _is_put_back(target: ast.Attribute, function: FunctionNode) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._rules._names import qualified_name
-from harness.testing.audit._rules._set_up import is_set_up
+from harness.testing.audit._rules._set_up import is_of_a_command_line, is_set_up
 from harness.testing.audit._source_file import FunctionNode, Source, uses_argument
 from harness.testing.audit._sources import Checker, Hit, Sources
 
@@ -39,16 +40,24 @@ _CHANGED = {
     "sys.argv": "the arguments of the command line",
 }
 
+_OF_THE_PROCESS = re.compile(
+    r"^_*(a?main|a?start|a?stop|a?close|serve|shutdown|set_?up|init\w*|change_work_?dir)(_|$)"
+)
+"""Names of methods that begin and end a process's one server."""
+
 _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
 
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield changes in async functions, which run beside others, and in what they call."""
+    if is_of_a_command_line(source):
+        return
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) and (
             not program.is_called_by_async(function) or is_set_up(function, source, program)
         ):
             continue
+        said: set[str] = set()
         for node in source.own_nodes(function):
             symbol = what = ""
             if isinstance(node, ast.Call):
@@ -62,13 +71,28 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol, what = name, _ASSIGNED[name]
             if _keeps_filters_while_it_waits(node, source):
                 symbol, what = "warnings.catch_warnings", "which warnings are shown"
-            if what and not _is_the_same_for_all(node, symbol, function):
+            if not what or symbol in said or program.is_locked(node, source):
+                continue
+            if (symbol in _CHANGED or symbol == "os.chdir") and (
+                _OF_THE_PROCESS.search(function.name) or _is_guarded(node, symbol, source)
+            ):
+                continue
+            if not _is_the_same_for_all(node, symbol, function):
+                said.add(symbol)
                 yield Hit(
                     node=node,
                     symbol=symbol,
                     message=f"{qualified_name(function, source)}() changes {what} for all runs "
                     f"({symbol})",
                 )
+
+
+def _is_guarded(node: ast.AST, symbol: str, source: Source) -> bool:
+    """Return whether something is added only if it isn't there: ``if path not in sys.path``."""
+    return any(
+        isinstance(outer, ast.If) and f" not in {symbol}" in ast.unparse(outer.test)
+        for outer in source.around(node)
+    )
 
 
 def _is_the_same_for_all(node: ast.AST, symbol: str, function: FunctionNode) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 import re
 
-from harness.testing.audit._changes import Change, is_container, returns_a_callable
+from harness.testing.audit._changes import Change, assigned_by, is_container, returns_a_callable
 from harness.testing.audit._source_file import (
     CONSTRUCTORS,
     FUNCTIONS,
     FunctionNode,
     Source,
     decorator_names,
+    first_parameter,
     parameters,
     uses_argument,
 )
@@ -25,16 +26,23 @@ from harness.testing.audit._sources import Sources
 _FILLED_AT_IMPORT = frozenset(
     ("__init_subclass__", "__set_name__", "__class_getitem__", "__prepare__", "__getattr__")
 )
-_DECORATED = frozenset(("fn", "func", "function", "f", "cls", "klass", "handler", "wrapped"))
+_DECORATED = frozenset(
+    ("fn", "func", "function", "f", "cls", "klass", "handler", "wrapped", "callback", "listener")
+)
 _SET_UP = re.compile(
     r"^_*(enable|disable|set|reset|clear|add|use|override|patch|define|declare|load|import"
-    r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest)(_|$)"
+    r"|main|shutdown|close|cleanup|teardown|export|get_or_create|build|make|pytest|watch|reload)"
+    r"(_|$)"
     r"|(^|_)(register|unregister|install|uninstall|configure|config|setup|set_up|init"
-    r"|initiali[sz]e)(_|$)"
+    r"|initiali[sz]er?|populate|optimi[sz]e)(_|$)"
 )
 _TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
+_COMMAND_LINE = re.compile(
+    r"(^|[/\\])_?(cli|commands?|console|repl|autoreload|reloader|debug|__main__)([/\\]|\.py$)"
+)
 _CACHE = re.compile(
-    r"cache|memo(?!r)|registry|registered|interned|singleton|_lock|metrics|stats|warned|warn_once"
+    r"cache|memo(?!r)|registry|registered|interned|singleton|_instances?$|_lock|metrics|stats"
+    r"|_sample|warned|warn_once"
     r"|logged|printed|reported",
     re.IGNORECASE,
 )
@@ -61,6 +69,8 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
         return True  # A metaclass: it runs when a class is made.
     if _TEST_FILE.search(source.path):
         return True  # Between tests, not between runs.
+    if is_of_a_command_line(source):
+        return True
     outer = source.function_of(function)
     if outer is not None and (
         _returns_what_it_decorates(function) or is_set_up(outer, source, program)
@@ -73,12 +83,44 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     return returns_a_callable(function) or _returns_what_it_decorates(function)
 
 
+def is_of_a_command_line(source: Source) -> bool:
+    """Return whether a file's path says that one person at a terminal uses it."""
+    return _COMMAND_LINE.search(source.path) is not None
+
+
 def _returns_what_it_decorates(function: FunctionNode) -> bool:
     names = {parameter.arg for parameter in parameters(function)} & _DECORATED
     return any(
         isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id in names
         for node in ast.walk(function)
     )
+
+
+def depends_on_call(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a part of a function has anything of its arguments, or of names around it.
+
+    What has nothing of them is the same for every call: a pool that is set up, a queue.
+    """
+    own = {parameter.arg for parameter in parameters(function)}
+    for one in source.own_nodes(function):
+        value = one.iter if isinstance(one, ast.For | ast.AsyncFor) else getattr(one, "value", None)
+        if isinstance(value, ast.AST) and _names(value) & own:
+            own.update(
+                inner.id
+                for target in assigned_by(one)
+                for inner in ast.walk(target)
+                if isinstance(inner, ast.Name)
+            )
+    free = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and source.is_free(one)}
+    return bool(free or _names(node) & own)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {
+        one.id
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+    }
 
 
 def is_said_once(change: Change, source: Source) -> bool:
@@ -114,13 +156,22 @@ def is_filled_once(change: Change, function: FunctionNode, source: Source) -> bo
 def is_memo(change: Change, function: FunctionNode, source: Source) -> bool:
     """Return whether a change keeps what the function computes for a key: the same for everybody.
 
-    ``if key not in table: table[key] = make(key)`` without an await. Not so if what is kept is a
-    container to be filled, or was computed from the previous value.
+    ``if key not in table: table[key] = make(key)`` without an await. Not so if what is kept was
+    computed from the previous value, or is a container to be filled for all, under a constant.
     """
     node = change.node
+    if isinstance(node, ast.Call) and change.how == ".setdefault()" and len(node.args) == 2:
+        key, value = node.args
+        return not isinstance(key, ast.Constant) and not is_container(value, source)
     if not isinstance(node, ast.Assign) or isinstance(function, ast.AsyncFunctionDef):
         return False
-    if is_container(node.value, source) or isinstance(node.value, ast.Constant):
+    by_constant = any(
+        isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant)
+        for target in node.targets
+    )
+    if by_constant and is_container(node.value, source):
+        return False
+    if isinstance(node.value, ast.Constant) and node.value.value is not True:
         return False
     table = ast.unparse(change.target)
     if any(ast.unparse(one) == table for one in ast.walk(node.value) if isinstance(one, ast.expr)):
@@ -139,6 +190,15 @@ def is_memo(change: Change, function: FunctionNode, source: Source) -> bool:
         if looked is not None and ast.unparse(looked) in keys:
             return True
     return False
+
+
+def enters_itself(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether an object enters a list of its kind, or leaves it: ``open.add(self)``."""
+    itself = first_parameter(function)
+    if source.class_of(function) is None or not itself:
+        return False
+    given = node.args if isinstance(node, ast.Call) else [getattr(node, "value", None)]
+    return any(isinstance(one, ast.Name) and one.id == itself for one in given)
 
 
 def is_cache(name: str) -> bool:

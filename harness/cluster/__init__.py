@@ -1,0 +1,18 @@
+"""Go beyond one process: keep one limit in several of them.
+
+`FleetLimiter` is a `harness.limits.Limiter` whose state is in a file that the processes of a
+machine share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness._lazy import lazy
+
+if TYPE_CHECKING:
+    from harness.cluster._fleet_limiter import FleetLimiter
+else:
+    __getattr__, __dir__ = lazy()
+
+__all__ = ["FleetLimiter"]

@@ -1,0 +1,69 @@
+"""Write a trace in the format that Perfetto and Chrome's own viewer read.
+
+Runs overlap as they like, so each is a pair of *nestable asynchronous* events, which need no thread
+and no stack: events of one id are nested by their order. Each run has an id of its own, and what it
+waits for is shown inside of it, as far as waits don't overlap. The format counts microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from harness.observe._runs import TracedRun, load
+
+_PER_MICROSECOND = 1_000
+
+
+def export_chrome(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Write a trace as Chrome's trace event JSON, which https://ui.perfetto.dev opens.
+
+    Args:
+      path: A trace that `record` has written.
+      output: The file to write; one that is already there is replaced.
+
+    Raises:
+      OSError: if a file can't be read or written.
+      ValueError: if ``path`` is no trace.
+    """
+    runs = load(path).runs.values()
+    with open(output, "w", encoding="ascii") as file:
+        file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+        file.write('{"ph":"M","pid":1,"name":"process_name","args":{"name":"harness"}}')
+        for number, run in enumerate(runs, 1):
+            for event in _events_of(run, f"0x{number:x}"):
+                file.write(",\n")
+                file.write(json.dumps(event, separators=(",", ":")))
+        file.write("\n]}\n")
+
+
+def _events_of(run: TracedRun, lane: str) -> Iterator[dict[str, Any]]:
+    """Yield the events of one run, in the order in which viewers nest them."""
+    name = run.path.rpartition("/")[2] or "run"
+    facts = {"run_id": run.id, "path": run.path, "status": run.status}
+    if run.error is not None:
+        facts["error"] = run.error
+    yield {**_event("b", name, lane, run.started), "args": facts}
+    shown_until = run.started
+    for wait in sorted(run.waits, key=lambda one: one.started):
+        ended = run.ended if wait.ended is None else min(wait.ended, run.ended)
+        if shown_until <= wait.started <= ended:
+            words = f"{wait.reason}: {wait.on}"
+            yield _event("b", words, lane, wait.started)
+            yield _event("e", words, lane, ended)
+            shown_until = ended
+    yield _event("e", name, lane, run.ended)
+
+
+def _event(phase: str, name: str, lane: str, at: int) -> dict[str, Any]:
+    return {
+        "ph": phase,
+        "cat": "harness",
+        "name": name,
+        "pid": 1,
+        "tid": 1,
+        "id2": {"local": lane},
+        "ts": at / _PER_MICROSECOND,
+    }

@@ -1,0 +1,217 @@
+"""Find in a trace what a plan starts from: a fan-out, its items as steps, and its limiters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from harness.limits import Limiter, Rate
+from harness.observe._runs import Traced, TracedRun, TracedWait
+from harness.observe._simulate import Grant, Release, Step, Steps, Tokens
+
+ADDED = "planned"
+"""The name of the limiter that a plan adds where the recorded program had none."""
+
+_MINUTE = 60.0
+
+
+@attrs.frozen
+class Recorded:
+    """A recorded fan-out, ready to be simulated."""
+
+    run: TracedRun
+    items: tuple[Steps, ...]
+    """The steps of its items, in the order in which they began."""
+
+    limit: int
+    """How many were in flight at once, at most."""
+
+    limits: Mapping[str, Mapping[str, Any]]
+    """The latest grant of each limiter, which says what its limits are."""
+
+    cost_usd: float | None
+    """What its calls to models cost in all; None if none had a price."""
+
+    counts_tokens: bool
+    """Whether it is known how many tokens the requests used."""
+
+    stages_waited: float
+    """The share of the items' time that they waited for slots of stages."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.run.ended - self.run.started) / 1e9
+
+
+def recorded(traced: Traced) -> Recorded:
+    """Return the fan-out with the most items.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    run = max(traced.runs.values(), key=_items_in, default=None)
+    if run is None or not _items_in(run):
+        raise ValueError(
+            "there is no fan-out in the trace, so there are no items to plan with; record a "
+            "harness.fan_out() or a `harness batch`"
+        )
+    by_item: dict[int, list[TracedRun]] = {}
+    for child in run.children:
+        if child.index is not None:
+            by_item.setdefault(child.index, []).append(child)
+    attempts = sorted(by_item.values(), key=lambda of: min(one.started for one in of))
+    spans = [_span(of) for of in attempts]
+    waits = _waits_below(run)
+    limits: dict[str, dict[str, Any]] = {}
+    for _, name, line in traced.grants:
+        limits[name] = line
+    has_limiters = bool(limits)
+    items = tuple(
+        tuple(_steps(span, [wait for one in of for wait in waits[one]], has_limiters))
+        for of, span in zip(attempts, spans, strict=True)
+    )
+    costs = [
+        line["cost_usd"]
+        for _, line in traced.model_calls
+        if "cost_usd" in line and _is_below(traced, line, run)
+    ]
+    whole = sum(end - start for start, end in spans) or 1
+    queued = sum(
+        (wait.ended or run.ended) - wait.started
+        for of in waits.values()
+        for wait in of
+        if wait.reason == "queue"
+    )
+    return Recorded(
+        run,
+        items,
+        _most_at_once(spans),
+        limits,
+        sum(costs) if costs else None,
+        any(_granted(one) != Tokens() or one.used for of in waits.values() for one in of),
+        queued / whole,
+    )
+
+
+def limiters_for(recorded: Recorded, rpm: float | None, tpm: float | None) -> dict[str, Limiter]:
+    """Return fresh limiters as they were recorded, with other limits per minute."""
+    changes = {"requests": rpm, "tokens": tpm}
+    if not recorded.limits:
+        if rpm is None and tpm is None:
+            return {}
+        return {ADDED: Limiter(requests_per_minute=rpm, tokens_per_minute=tpm)}
+    return {name: _limiter(line, changes) for name, line in recorded.limits.items()}
+
+
+def _limiter(line: Mapping[str, Any], changes: Mapping[str, float | None]) -> Limiter:
+    stated: dict[str, Any] = {}
+    for name, (_, amount, period) in line["granted"].items():
+        kind = name.partition(" per ")[0]
+        key = f"{kind}_per_minute" if period == _MINUTE else kind
+        stated[key] = amount if period == _MINUTE else Rate(amount, period)
+    for kind, amount in changes.items():
+        if amount is not None:
+            stated[f"{kind}_per_minute"] = amount
+    return Limiter(
+        **stated,
+        concurrent=line.get("places"),
+        headroom=line.get("headroom", 1.0),
+        burst_seconds=line.get("burst_seconds", 1.0),
+    )
+
+
+def _items_in(run: TracedRun) -> int:
+    return len({child.index for child in run.children if child.index is not None})
+
+
+def _span(attempts: list[TracedRun]) -> tuple[int, int]:
+    """Return when an item began, and when the attempt that counts ended."""
+    ended = [one.ended for one in attempts if one.status != "cancelled"]
+    return min(one.started for one in attempts), max(ended or [one.ended for one in attempts])
+
+
+def _most_at_once(spans: list[tuple[int, int]]) -> int:
+    events = sorted([(start, 1) for start, _ in spans] + [(end, 0) for _, end in spans])
+    now = most = 0
+    for _, begins in events:
+        now += 1 if begins else -1
+        most = max(most, now)
+    return max(1, most)
+
+
+def _waits_below(top: TracedRun) -> dict[TracedRun, list[TracedWait]]:
+    """Return the waits of each run right below, and of all runs below that."""
+    found: dict[TracedRun, list[TracedWait]] = {}
+    for child in top.children:
+        waits = found[child] = []
+        pending = [child]
+        while pending:
+            run = pending.pop()
+            waits += run.waits
+            pending += run.children
+    return found
+
+
+def _is_below(traced: Traced, line: Mapping[str, Any], top: TracedRun) -> bool:
+    run = traced.runs.get(line["run_id"])
+    return run is not None and run.is_below(top)
+
+
+def _steps(span: tuple[int, int], waits: list[TracedWait], has_limiters: bool) -> Iterator[Step]:
+    """Yield the steps of an item: the time between its requests, and the requests.
+
+    A request is what a limiter granted; in a program without limiters a call to a model; and if
+    there is neither, the item itself.
+    """
+    now, end = span
+    reason = "limiter" if has_limiters else "model"
+    asked = sorted(
+        (
+            wait
+            for wait in waits
+            if wait.reason == reason
+            and wait.ended is not None
+            and (wait.granted or not has_limiters)  # Otherwise it was cut off, or is a pause.
+        ),
+        key=lambda wait: wait.started,
+    )
+    calls = sorted(
+        (wait for wait in waits if wait.reason == "model" and wait.ended is not None),
+        key=lambda wait: wait.started,
+    )
+    if not asked and not has_limiters:
+        yield Grant(ADDED)
+    for wait in asked:
+        assert wait.ended is not None
+        if wait.started > now:
+            yield (wait.started - now) / 1e9
+        now = max(now, wait.ended if has_limiters else wait.started)
+        # It is over when the model has answered; without a model, when the item ends.
+        call = next((one for one in calls if one.started >= wait.started), None)
+        used = Tokens()
+        if call is not None and call.used is not None:
+            used = Tokens(sum(call.used), *call.used)
+        name = wait.on if has_limiters else ADDED
+        granted = _granted(wait)
+        yield Grant(name, used if granted == Tokens() else granted)
+        if call is not None and call.ended is not None and now < call.ended <= end:
+            yield (call.ended - now) / 1e9
+            yield Release(name, used)
+            now = call.ended
+    if end > now:
+        yield (end - now) / 1e9
+
+
+def _granted(wait: TracedWait) -> Tokens:
+    """Return how many tokens a limiter granted."""
+    found = {name.partition(" per ")[0]: of[0] for name, of in wait.granted.items()}
+    read, written = found.get("input_tokens"), found.get("output_tokens")
+    total = found.get("tokens")
+    if wait.stated_input is not None:
+        return Tokens(read=wait.stated_input)  # The limiter guessed the rest.
+    if total is None and read is not None and written is not None:
+        total = read + written
+    return Tokens(total, read, written)
