@@ -84,7 +84,7 @@ class Compared:
     """Items in the first batch."""
     after: int = 0
     same: int = 0
-    kinds: Counter[Kind] = attrs.field(factory=Counter)
+    kinds: Counter[str] = attrs.field(factory=Counter)
     """Items by what is said of them; one item can be of several kinds."""
     seconds: list[float] = attrs.field(factory=lambda: [0.0, 0.0])
     """What the items that both have took, before and after."""
@@ -470,6 +470,7 @@ def diff(
         with closing(Pairing(sides)) as pairing:
             exact = is_journal(before) and is_journal(after)
             for one, other in pairing.pairs(results(0), results(1), exact=exact):
+                told: list[Difference] = []
                 if one is not None and other is not None:
                     told = comparison.of_pair(one, other)
                 elif (result := one or other) is not None:
@@ -488,6 +489,6 @@ def diff(
     for name, count in zip(sides, without_key, strict=True):
         if count:
             click.echo(f"{shown(name)}: {count:,} lines without a key were left out", err=True)
-    asked = {"slower": slower, "dearer": dearer}
-    decides = [kind for kind in KINDS if asked.get(kind, 1) is not None]
+    undecided = {kind for kind, given in (("slower", slower), ("dearer", dearer)) if given is None}
+    decides = [kind for kind in KINDS if kind not in undecided]
     return EXIT_FAILED if any(found.kinds[kind] for kind in decides) else EXIT_OK

@@ -135,6 +135,7 @@ class _Reader:
         stops_at = isinstance(node.op, ast.Or)
 
         def decide(field_of: FieldOf) -> Any:
+            value = None
             for test in tests:
                 value = test(field_of)
                 if bool(value) is stops_at:
