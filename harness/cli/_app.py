@@ -27,6 +27,7 @@ for command in (
         "batch", "harness.cli._options:batch", "Run a function on every record of a file."
     ),
     completion,
+    LaterCommand("diff", "harness.cli._diff:diff", "Compare two finished batches, item by item."),
     LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
     LaterCommand(
         "ghostwrite",
