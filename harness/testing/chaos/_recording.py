@@ -121,7 +121,7 @@ class Recording(Generic[T]):
         items: Iterable[Any] | None = None,
         decode: Callable[[Any], Any] = lambda value: value,
     ) -> Recording[Any]:
-        """Return the recording that a file holds. Errors in it are `JournaledError`s.
+        """Return the recording that a file holds. Each error in it is a `JournaledError`.
 
         Args:
           path: What `save` wrote.

@@ -175,7 +175,12 @@ def _drawn(annotation: Any) -> Guess | None:
         database=None,
         deadline=None,
         phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.filter_too_much,
+            HealthCheck.data_too_large,
+            HealthCheck.large_base_example,
+        ],
     )
     try:
         find(st.from_type(annotation), lambda value: True, settings=quick)
