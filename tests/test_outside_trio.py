@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import NoOpMeter
 
 import harness
 from harness.agents import Agent, Conversation, open_mcp_tools
@@ -37,7 +38,16 @@ from harness.models import (
     ScriptedModel,
     open_batched,
 )
-from harness.observe import open_dashboard, open_socket, record
+from harness.observe import (
+    Metrics,
+    exporting,
+    open_dashboard,
+    open_socket,
+    record,
+    serving_metrics,
+    show_metrics,
+    watching_stalls,
+)
 from harness.shared import Counter, open_cache, open_once
 from harness.testing import assert_stable_under_load, hold_clock
 from harness.testing.provider import open_provider
@@ -160,6 +170,10 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.testing.provider.open_provider": entering(
         lambda: open_provider(answer=lambda request: "an answer", http=False)
     ),
+    "harness.observe.exporting": entering(lambda: exporting("http://127.0.0.1:4318")),
+    "harness.observe.serving_metrics": entering_plainly(lambda: serving_metrics(Metrics(), 0)),
+    "harness.observe.show_metrics": calling(lambda: show_metrics(Metrics(), NoOpMeter("none"))),
+    "harness.observe.watching_stalls": entering_plainly(watching_stalls),
 }
 
 
@@ -183,6 +197,7 @@ NEED_NO_WORDS = {
     "harness.agents.HistoryView.ask": "is for a history processor, which a run calls",
     "harness.agents.Tool.invoke": "is called by agents",
     "harness.fanin.Fold.run": "reads a stream, whose block needs trio",
+    "harness.journal.IdentifiedJournal.note_outlook": "needs the block of open_journal()",
     "harness.journal.IdentifiedJournal.open_batch": "a protocol",
     "harness.journal.Journal.complete": "needs the block of open_journal()",
     "harness.journal.Journal.fail": "needs the block of open_journal()",

@@ -47,6 +47,7 @@ from harness.errors import (
 )
 from harness.limits import current_reservation
 from harness.models import (
+    AgentBegan,
     Content,
     Finish,
     Message,
@@ -219,6 +220,10 @@ class Work:
         Cancellation: the history is valid; nothing is appended to the conversation.
         """
         _work._ready(run)[_work] = self  # A new run has no values yet, which `set` is slow to see.
+        if run._observers:
+            model: Any = self._setup.model
+            named = (getattr(model, field, None) for field in ("name", "provider"))
+            run._notice(AgentBegan(self._setup.name, *named))
         try:
             if self._setup.deps_type is not None:
                 current_run(self._setup.deps_type)

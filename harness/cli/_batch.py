@@ -29,6 +29,7 @@ import trio
 
 from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
+from harness.cli._exported import exported
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._later import named
@@ -282,7 +283,11 @@ async def _read_and_run(
         say = display.say if not options.quiet else _say_nothing
         if work.limiter is not None and (other := other_batch(options)) is not None:
             say(f"warning: {other}")
-        async with tracing, journal_for(options, work.function, say) as journal:
+        async with (
+            tracing,
+            exported(options, say),
+            journal_for(options, work.function, say) as journal,
+        ):
             with open_lines() as (lines, writer):
                 live = Live(
                     program=f"harness batch {options.target}",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import click
 
+from harness._words import masked
 from harness.policies import Hedge
 
 FILE = click.Path(allow_dash=True)
@@ -65,6 +67,20 @@ def hedge(given: str) -> Hedge:
     raise click.BadParameter(
         f"{given} is neither a number of seconds above 0, such as 2.0, nor a percentile between "
         "p0 and p100, such as p95; leave it out for single attempts"
+    )
+
+
+def collector(given: str) -> str:
+    """Take the URL of a server."""
+    try:
+        url = urlsplit(given)
+        if url.scheme in ("http", "https") and url.hostname and url.port != 0:
+            return given
+    except ValueError:  # It has a port that is none.
+        pass
+    raise click.BadParameter(
+        f"{masked(given)} is not the URL of a collector; give where it takes OTLP over HTTP, such "
+        "as http://127.0.0.1:4318"
     )
 
 

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from harness._budget import Budget
+from harness._words import masked
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
 from harness.cli._log import LEVELS
@@ -23,7 +24,16 @@ from harness.cli._option_table import (
     flag,
     option,
 )
-from harness.cli._option_values import FILE, count, delimiter, dollars, hedge, seconds, tokens
+from harness.cli._option_values import (
+    FILE,
+    collector,
+    count,
+    delimiter,
+    dollars,
+    hedge,
+    seconds,
+    tokens,
+)
 from harness.cli._record_fields import ATTACHED, KEY, PRIORITY, PROMPT, TOKENS
 from harness.cli._records import Format, delimiter_of, format_of
 from harness.policies import Hedge
@@ -467,6 +477,20 @@ class BatchOptions(_InputOptions):
             )
         ],
     )
+    metrics_port: int | None = option(
+        "Serve metrics to a Prometheus on this machine, at http://127.0.0.1:PORT/metrics, while "
+        "the batch runs; 0 chooses a port. Needs the extra prometheus.",
+        "PORT",
+        type=click.IntRange(0, 65_535),
+        plan="metrics at http://127.0.0.1:{}/metrics",
+    )
+    otlp: str | None = option(
+        "Send a span of each run, and of each call to a model or a tool, to the OpenTelemetry "
+        "collector at URL, and metrics too. Needs the extra otel.",
+        "URL",
+        read=collector,
+        plan=lambda url: f"spans and metrics to {masked(url)}",
+    )
     quiet: bool = flag("Show neither progress nor summary, only errors.")
     log_level: str = option(
         "Show log records of this level and above, each with its run.",
@@ -535,6 +559,11 @@ class VerifyOptions(_InputOptions):
     )
 
     # What is run again.
+
+    where: str | None = option(
+        "Draw only from the results that EXPR holds for, such as 'value.topic == \"refund\"'.",
+        "EXPR",
+    )
 
     sample: int = option(
         "Run N items again, drawn at random from those that are ok.",

@@ -11,7 +11,13 @@ from harness.fanout._drop import DROP, Drop
 from harness.fanout._fan_out import fan_out
 from harness.fanout._gather import gather
 from harness.fanout._limit import ChangingLimit, Limit
-from harness.fanout._notices import AttemptOver, HedgeBegan, RetryPlanned
+from harness.fanout._notices import (
+    AttemptOver,
+    FanOutBegan,
+    HedgeBegan,
+    ItemOver,
+    RetryPlanned,
+)
 from harness.fanout._plan import FanOutJournal
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
@@ -42,11 +48,13 @@ __all__ = [
     "Ending",
     "Entry",
     "FanOutBatch",
+    "FanOutBegan",
     "FanOutJournal",
     "FanOutStatistics",
     "FanOutStream",
     "HedgeBegan",
     "Hedges",
+    "ItemOver",
     "Limit",
     "Priority",
     "Result",

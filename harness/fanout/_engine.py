@@ -41,6 +41,7 @@ from harness.fanout._join import Join
 from harness.fanout._ledger import Ledger
 from harness.fanout._limit import ChangingLimit, Limit
 from harness.fanout._never_started import NeverStarted
+from harness.fanout._notices import FanOutBegan, ItemOver
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Sink
 from harness.fanout._snapshot import FanOutStatistics
@@ -84,6 +85,11 @@ class Work(Protocol):
         """The attempts started beside another one, and what they gained."""
         ...
 
+    @property
+    def slots(self) -> int | None:
+        """How many calls it may make at once; None if the fan-out's limit says so."""
+        ...
+
 
 @final
 class Engine:
@@ -113,6 +119,7 @@ class Engine:
         "_source_error",
         "_stopped",
         "_watch",
+        "_told",
         "_work",
         "base",
         "cut",
@@ -202,6 +209,8 @@ class Engine:
         """The task in `drive`, while it waits for the fan-out to finish."""
         self._owner: SourceOwner | None = None
         """Pulls from an async source and closes it."""
+        self._told = False
+        """Whether observers are told of each item."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -217,6 +226,9 @@ class Engine:
         run._number_as_fan_out()
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
+        if run._observers:
+            self._told = True
+            run._notice(FanOutBegan(self._source.size, self))
 
     async def drive(self) -> None:
         """Run everything, and return when all has ended. Call `begin` first.
@@ -315,6 +327,11 @@ class Engine:
     def hedges(self) -> Hedges:
         """The attempts started beside another one, and what they gained."""
         return self._work.hedges
+
+    @property
+    def slots(self) -> int:
+        """How many items, or calls of stages, may be in progress at once."""
+        return self._work.slots or self.limit
 
     @property
     def has_journal(self) -> bool:
@@ -575,6 +592,11 @@ class Engine:
         self.in_flight -= 1
         if self._ended is not None:
             self._ended(job)
+        if self._told:
+            began, degraded = job.started_at, job.degraded
+            self.run._notice(
+                ItemOver(job.index, status, job.attempts, began, ended_at, degraded), ended_at
+            )
         ledger, attempts = self._ledger, job.attempts
         if ledger is not None:
             status, value, attempts = ledger.decide(job, status, value)

@@ -98,6 +98,8 @@ class OwnRun:
             deadline = now + plan.timeout
         run = Run(job.name, self._run, now, deadline)
         run._item_index = job.index
+        if plan.retry is not None or plan.hedge is not None:
+            run._attempt_number = job.attempts + 1
         if run._observers:
             by = job.started_by if job.run_id is None else job.run_id
             run._locals = {STARTED_BY: by}
@@ -171,6 +173,9 @@ class ItemWork:
     looked = None
     """Nothing here waits for other items."""
 
+    slots = None
+    """The fan-out's limit says how many are worked on at once."""
+
     def __init__(
         self, function: Callable[[Any], Awaitable[Any]], ledger: Ledger | None = None
     ) -> None:
@@ -230,8 +235,9 @@ class ItemWork:
 
     def begin_run(self, job: Job) -> Run:
         """Return the run of an attempt that starts now, with nothing around it."""
+        run = self._own_run.new(job.attempt, job)
         job.attempts += 1
-        return self._own_run.new(job.attempt, job)
+        return run
 
     def end_run(self, job: Job, run: Run, status: Ending, result: Any) -> Awaitable[None] | None:
         """Take the outcome of that attempt; return what the task still has to do."""

@@ -1,10 +1,57 @@
-"""Define what a fan-out tells observers about attempts, besides that their runs begin and end."""
+"""Define what a fan-out tells observers, besides that its runs begin and end."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from harness.fanout._snapshot import FanOutStatistics
 from harness.runs._notices import Notice
+
+if TYPE_CHECKING:
+    # For checkers alone: a protocol takes a while to make, and `import harness` would make it.
+    from typing import Protocol
+
+    class ObservedFanOut(Protocol):
+        """A fan-out, a pipeline or a router under way, as observers see it. For trio's thread."""
+
+        @property
+        def slots(self) -> int:
+            """How many items, or calls of stages, may be in progress at once."""
+            ...
+
+        def statistics(self) -> FanOutStatistics:
+            """Return how many items are where."""
+            ...
+
+
+class FanOutBegan(Notice):
+    """A fan-out, a pipeline or a router has begun. Told of its run, whose end is its end."""
+
+    __slots__ = ("size", "fan_out")
+
+    size: int | None
+    """How many items there are; None if that isn't known."""
+
+    fan_out: ObservedFanOut
+    """To be asked while it runs, and to be let go of when its run is over."""
+
+
+class ItemOver(Notice):
+    """An item has its result. Told of the fan-out's run."""
+
+    __slots__ = ("item", "status", "attempts", "started_at", "ended_at", "degraded")
+
+    item: int
+    """Which item, by its place in the input."""
+
+    status: str
+    attempts: int
+    started_at: float
+    """When its first attempt began."""
+
+    ended_at: float
+    degraded: bool
+    """Whether the fallback gave the value."""
 
 
 class AttemptOver(Notice):

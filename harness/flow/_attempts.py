@@ -28,7 +28,7 @@ from harness.flow._gate import Walker
 from harness.policies import Attempt
 from harness.runs import Run, current_run
 from harness.runs._cleanup import shielded_from
-from harness.runs._endings import cancelled_error, set_context, unwrap_single
+from harness.runs._endings import cancelled_error, set_context, try_note, unwrap_single
 from harness.runs._frames import describe_wait, traceback_frames
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._inner_scope import InnerScope
@@ -44,9 +44,9 @@ class OwnScope:
 
     __slots__ = ("cancelled", "plan", "scope", "started_at")
 
-    def __init__(self, plan: Attempt) -> None:
+    def __init__(self, plan: Attempt, number: int) -> None:
         self.plan = plan
-        self.scope = InnerScope(current_run().id)
+        self.scope = InnerScope(current_run().id, number)
         self.started_at = trio.current_time()
         self.cancelled = False
         """Whether it was cut short because another attempt had answered."""
@@ -68,7 +68,7 @@ class InItsRun:
 
     def new(self, plan: Attempt, job: Tries) -> OwnScope:
         """Return the scope of an attempt, whose time begins now unless it waits for a grant."""
-        attempt = OwnScope(plan)
+        attempt = OwnScope(plan, job.attempts + 1)
         if plan.timeout is not None and plan.limiter is None:
             self.allow(attempt, plan.timeout)
         return attempt
@@ -266,6 +266,8 @@ class Calls:
                     break
         finally:
             walker.attempts += max(0, tries.attempts - 1)
+        if plan.retry is not None or plan.hedge is not None:
+            try_note(result, f"attempt {tries.attempts} at {self.what}")
         try:
             self.give_up_if_stopped(tries, result)
             return await self.fall_back(plan, item, result, walker)

@@ -111,6 +111,11 @@ class Flow:
         """How many items there is room for at once."""
         return sum(station.capacity for station in self._stations)
 
+    @property
+    def slots(self) -> int:
+        """How many calls, or batches, may be in progress at once."""
+        return sum(station.given.limit for station in self._stations)
+
     # How it is entered ------------------------------------------------------------------------
 
     @property

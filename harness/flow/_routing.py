@@ -106,6 +106,8 @@ class Routing:
         self.gathers: Sequence[int] = ()
         """Nowhere do items wait for others."""
         self.items_set_out = 0
+        self.slots: int | None = None
+        """The router's limit says how many items are worked on at once."""
         self.crash: Callable[[NotAsync], None] = lambda error: None
         """Ends everything with a mistake in the program; here the error does that by itself."""
         self.counts: Callable[[], FanOutStatistics] = lambda: NOTHING_IN_FLIGHT

@@ -67,6 +67,11 @@ class Way(Protocol):
         """The attempts started alongside others, and what they achieved."""
         ...
 
+    @property
+    def slots(self) -> int | None:
+        """How many calls it may make at once; None if the engine's limit says so."""
+        ...
+
 
 class Walks:
     """Takes each item along a way, in a run of its own."""
@@ -131,6 +136,11 @@ class Walks:
     def hedges(self) -> Hedges:
         """The attempts started alongside others, and what they achieved."""
         return self._way.hedges
+
+    @property
+    def slots(self) -> int | None:
+        """How many calls the stages may make at once; None if the engine's limit says so."""
+        return self._way.slots
 
     # What the way asks of its host --------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from harness.limits._dimension_meter import DimensionMeter, sliding_cap
 from harness.limits._estimates import Estimates
 from harness.limits._limiter_statistics import LimiterStatistics
 from harness.limits._line import Line
+from harness.limits._notices import LimiterUsed
 from harness.limits._other_processes import notice_others
 from harness.limits._provider_state import ProviderState
 from harness.limits._responses._headers import HeaderSource
@@ -39,6 +40,7 @@ from harness.limits._responses._profiles import ProviderProfile
 from harness.limits._responses._refusals import ANSWERED, Response, response_of
 from harness.limits._stated import StatedRate, changed_rates
 from harness.limits._turnstile import Turnstile
+from harness.runs import Run
 from harness.runs._tree import token_here
 
 # A grant is charged again if its task runs this much later; less is within what clocks differ by.
@@ -88,6 +90,8 @@ class Grants:
         self.has_places = places is not None
         """Whether it was made with a bound on how many are held at once."""
         self._listeners: list[Callable[[], None]] = []
+        self._known_to: tuple[object, ...] = ()
+        """The observers that know of it."""
         self.exclusive: Callable[[], AbstractContextManager[bool]] | None = None
         """Makes a block in which no other process changes anything, where some might."""
         self.make_window = sliding_cap
@@ -262,6 +266,12 @@ class Grants:
                     self.hear(state, response, epoch=reservation.epoch, in_use=self.in_flight + 1)
         if self.line.count or self._listeners:
             self._changed()
+
+    def tell(self, run: Run) -> None:
+        """Tell the observers of a run that it uses this limiter, unless they know."""
+        if self._known_to is not run._observers:
+            self._known_to = run._observers
+            run._notice(LimiterUsed(self.name, self.statistics))
 
     def holder_ids(self) -> tuple[str, ...]:
         """Return whose runs hold all places, as far as that is known; of many, the first few."""

@@ -298,6 +298,8 @@ class SeveralReservation(Waiter):
         self._entered = True
         _waiting_for = self._pool._awaited
         if (run := observed_run()) is not None:
+            for one in self.reservations:
+                one._issuer.tell(run)
             self.told = Wait(run, "limiter", self._pool._awaited)
         try:
             reservation = await self._pool._admit(self)

@@ -95,7 +95,10 @@ class Reservation(Claim, AsyncWithOnly):
             await checkpoint()
             admitted = self._issuer.admit_now(self)
         if (run := observed_run()) is not None:
-            self.told = Wait(run, "limiter", self._issuer.name, self._issuer.holder_ids())
+            self._issuer.tell(run)
+            self.told: Wait | None = Wait(
+                run, "limiter", self._issuer.name, self._issuer.holder_ids()
+            )
         try:
             if not admitted:
                 _waiting_for = self._in_words

@@ -20,7 +20,7 @@ from harness.models._messages import (
     ToolDescription,
     Usage,
 )
-from harness.models._notices import ModelCallOver, ToolCallOver
+from harness.models._notices import AgentBegan, ModelCallOver, ToolCallOver
 from harness.models._price import Price
 from harness.models._protocol import Model, ModelStream
 from harness.models._recorded import RecordedModel
@@ -40,6 +40,7 @@ else:
     )
 
 __all__ = [
+    "AgentBegan",
     "AnthropicModel",
     "BatchedModel",
     "Content",

@@ -39,6 +39,16 @@ class ModelCallOver(NamedTuple):
     error: BaseException | None
 
 
+class AgentBegan(NamedTuple):
+    """A run is that of an agent."""
+
+    agent: str
+    model: str | None
+    """The model it asks, if that says its name; a model that stands for others has its own."""
+
+    provider: str | None
+
+
 class ToolCallOver(NamedTuple):
     """A tool was called, and has returned, failed or been cut off."""
 

@@ -58,31 +58,59 @@ if TYPE_CHECKING:
     from harness.observe._chrome import export_chrome
     from harness.observe._constraint import LimitUse
     from harness.observe._dashboard import open_dashboard
+    from harness.observe._distribution import Distribution
+    from harness.observe._metrics import Metrics, Spent
+    from harness.observe._otlp import exporting, show_metrics
     from harness.observe._plan import Plan, plan
+    from harness.observe._prometheus import PrometheusCollector, serving_metrics
     from harness.observe._read import read_trace
     from harness.observe._record import TraceRecording, record
     from harness.observe._report import write_report
     from harness.observe._socket import open_socket
+    from harness.observe._spans import Spans, continuing
+    from harness.observe._stalls import Stall, watching_stalls
     from harness.observe._stragglers import Stragglers
 else:
-    __getattr__, __dir__ = lazy(extras={"hypercorn": "dashboard", "starlette": "dashboard"})
+    __getattr__, __dir__ = lazy(
+        extras={
+            "hypercorn": "dashboard",
+            "starlette": "dashboard",
+            "prometheus_client": "prometheus",
+            # Of these, other packages install some.
+            "opentelemetry": "otel",
+            "opentelemetry.sdk": "otel",
+            "opentelemetry.exporter": "otel",
+            "opentelemetry.exporter.otlp.proto.http": "otel",
+        }
+    )
 
 __all__ = [
     "Analysis",
+    "Distribution",
     "LimitUse",
+    "Metrics",
     "OpenWait",
     "Plan",
+    "PrometheusCollector",
     "RunAnalysis",
+    "Spans",
+    "Spent",
+    "Stall",
     "Step",
     "Stragglers",
     "TraceRecording",
     "analyse",
+    "continuing",
     "export_chrome",
+    "exporting",
     "open_dashboard",
     "open_socket",
     "plan",
     "read_trace",
     "record",
+    "serving_metrics",
+    "show_metrics",
     "speedup",
+    "watching_stalls",
     "write_report",
 ]

@@ -13,7 +13,7 @@ from harness.runs._dump import dump
 from harness.runs._events import Event, Subscription
 from harness.runs._inbox import Inbox
 from harness.runs._local import RunLocal, locals_of
-from harness.runs._log import LogFilter
+from harness.runs._log import LogFilter, add_run
 from harness.runs._notices import RunBegan, RunOver, WaitBegan, WaitOver
 from harness.runs._observers import observing
 from harness.runs._run import Run, RunStatus
@@ -41,6 +41,7 @@ __all__ = [
     "Subscription",
     "WaitBegan",
     "WaitOver",
+    "add_run",
     "cleanup",
     "current_run",
     "current_run_or_none",

@@ -14,7 +14,7 @@ import trio
 from harness._approvals import Parked
 from harness._error_copies import own_copy
 from harness.errors import ApprovalPending, RunCancelled, RunTimedOut
-from harness.runs._frames import describe_wait, traceback_frames
+from harness.runs._frames import describe_await, describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
 
 NOTES_AT_MOST = 8
@@ -131,8 +131,7 @@ def own_error(error: Exception, run: Run) -> Exception:
 def _taken_apart(error: Exception, run: Run, *, ended_with: int) -> Exception:
     """Return a copy with what this run added to an error, which goes back to what it was before."""
     notes: list[str] = getattr(error, "__notes__", [])
-    here = f"{_NOTE}{run.path}"
-    mine = [note for note in notes if note == here or note.startswith(f"{here}/")]
+    mine = [note for note in notes if _is_of(note, run)]
     theirs = [note for note in notes if note not in mine]
     own = own_copy(error)
     head, last = error.__traceback__, None
@@ -151,19 +150,36 @@ def _taken_apart(error: Exception, run: Run, *, ended_with: int) -> Exception:
 
 
 def add_note(error: BaseException, run: Run) -> None:
-    """Note on an exception which run it came out of, unless it already says so.
+    """Note on an exception which run and attempt it came out of, and what that waited for.
 
-    One exception object may come out of many runs, nested or not, so the notes are bounded.
+    Nothing if a note says so already. One exception object may come out of many runs, nested or
+    not, so the notes are bounded.
     """
-    note = f"{_NOTE}{run.path}"
     with contextlib.suppress(Exception):
         ours = [n for n in getattr(error, "__notes__", ()) if n.startswith(_NOTE)]
-        said = any(n == note or n.startswith(f"{note}/") for n in ours)
-        if not said and len(ours) < NOTES_AT_MOST:
-            error.add_note(note)
+        said = next((n for n in ours if _is_of(n, run)), None)
+        if said is None:
+            if len(ours) < NOTES_AT_MOST:
+                error.add_note(_note_for(error, run))
+        elif said.startswith(f"{_NOTE}{run.path}, attempt "):  # The same object, raised again.
+            error.__notes__[error.__notes__.index(said)] = _note_for(error, run)
     if type(error) in _OF_ASYNCIO_CODE:
         with contextlib.suppress(Exception):
             _point_to_asyncio(error, run)
+
+
+def _is_of(note: str, run: Run) -> bool:
+    """Return whether a note names this run, or one below it."""
+    here = f"{_NOTE}{run.path}"
+    return note.startswith(here) and note[len(here) : len(here) + 1] in ("", "/", ",")
+
+
+def _note_for(error: BaseException, run: Run) -> str:
+    number = getattr(run, "_attempt_number", None)
+    attempt = "" if number is None else f", attempt {number}"
+    awaited = describe_await(traceback_frames(error.__traceback__))
+    waiting = "" if awaited is None else f", waiting for {awaited}"
+    return f"{_NOTE}{run.path}{attempt}{waiting}"
 
 
 _OF_ASYNCIO_CODE: dict[type[BaseException], tuple[str, ...]] = {

@@ -10,6 +10,7 @@ unlike a field that is set before every wait.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import types
@@ -81,6 +82,28 @@ def describe_wait(frames: Iterable[tuple[FrameType, int]]) -> str:
         elif library is None and not is_plumbing(filename):
             library = place(code, line)
     return library or "nothing that Python code can show"
+
+
+def describe_await(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+    """Return in words what the user's code awaited when an error came out of it.
+
+    That is what a primitive of ours was waiting for, or the coroutine that the innermost frame of
+    the user awaited, with that frame; None if the error arose in the user's own code.
+
+    Args:
+      frames: The frames of the error's traceback with their lines, outermost first.
+    """
+    awaited: str | None = None
+    for frame, line in reversed(list(frames)):
+        code = frame.f_code
+        if is_user_code(code.co_filename):
+            return None if awaited is None else f"{awaited} in {place(code, line)}"
+        if is_ours(code.co_filename) and WAITING_FOR in code.co_varnames:
+            words = frame.f_locals.get(WAITING_FOR)
+            if words is not None:
+                return str(words()) if callable(words) else str(words)
+        awaited = code.co_qualname if code.co_flags & inspect.CO_COROUTINE else None
+    return None
 
 
 def task_frames(task: trio.lowlevel.Task) -> list[tuple[FrameType, int]]:

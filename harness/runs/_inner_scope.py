@@ -25,11 +25,12 @@ from harness.runs._scopes import cancel_scope
 class Around:
     """What an inner scope tells those inside it."""
 
-    __slots__ = ("cancelled_at", "cleanups", "deadline", "outer", "run_id")
+    __slots__ = ("attempt", "cancelled_at", "cleanups", "deadline", "outer", "run_id")
 
-    def __init__(self, run_id: str, outer: Around | None) -> None:
+    def __init__(self, run_id: str, attempt: int) -> None:
         self.run_id = run_id
-        self.outer = outer
+        self.attempt = attempt
+        self.outer: Around | None = None
         self.deadline = math.inf
         self.cancelled_at: float | None = None
         self.cleanups: list[Callable[[float], None]] = []
@@ -48,13 +49,18 @@ inner_scope: ContextVar[Around | None] = ContextVar("harness.runs.inner_scope", 
 
 
 class InnerScope:
-    """A cancel scope around a call inside a run; entered once, in the task of the call."""
+    """A cancel scope around a call inside a run; entered once, in the task of the call.
+
+    Args:
+      run_id: The run's.
+      attempt: Which attempt at the call it is, counting from 1.
+    """
 
     __slots__ = ("_around", "_token", "scope")
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, attempt: int = 1) -> None:
         self.scope = trio.CancelScope()
-        self._around = Around(run_id, None)
+        self._around = Around(run_id, attempt)
         self._token: Token[Around | None] | None = None
 
     @enable_ki_protection

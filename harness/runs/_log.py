@@ -5,11 +5,15 @@ a handler, so that records of every logger get it::
 
     handler.addFilter(harness.LogFilter())
     handler.setFormatter(logging.Formatter("%(run_path)s %(message)s"))
+
+For structlog, `add_run` is a processor that does the same.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import MutableMapping
+from typing import Any
 
 from harness.runs._current import current
 
@@ -18,11 +22,29 @@ OUTSIDE = "-"
 
 
 class LogFilter(logging.Filter):
-    """Adds ``run_id`` and ``run_path`` to every record; drops none."""
+    """Adds ``run_id``, ``run_path`` and ``run_attempt`` to every record; drops none."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields, and let the record pass."""
-        run = current.get()
-        record.run_id = OUTSIDE if run is None else run.id
-        record.run_path = OUTSIDE if run is None else run.path
+        vars(record).update(_fields())
         return True
+
+
+def add_run(
+    logger: Any, method_name: str, event_dict: MutableMapping[str, Any], /
+) -> MutableMapping[str, Any]:
+    """Add ``run_id``, ``run_path`` and ``run_attempt`` to an entry: a processor for structlog.
+
+    Outside any run it adds nothing. What the entry has by these names is kept.
+    """
+    if current.get() is not None:
+        for name, value in _fields().items():
+            event_dict.setdefault(name, value)
+    return event_dict
+
+
+def _fields() -> dict[str, object]:
+    run = current.get()
+    if run is None:
+        return {"run_id": OUTSIDE, "run_path": OUTSIDE, "run_attempt": OUTSIDE}
+    return {"run_id": run.id, "run_path": run.path, "run_attempt": run.attempt}

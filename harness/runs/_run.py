@@ -111,6 +111,7 @@ class Run(Generic[DepsT_co]):
         "__weakref__",
         "_above",
         "_above_children",
+        "_attempt_number",
         "_cancel_asked",
         "_cancel_reason",
         "_cancelled_at",
@@ -152,6 +153,9 @@ class Run(Generic[DepsT_co]):
 
     name: str
     """The name it was opened with."""
+
+    _attempt_number: int
+    """Which attempt at its item it is. Set only if there may be several."""
 
     def __init__(
         self, name: str, parent: Run | None, started_at: float, deadline: float = math.inf
@@ -304,6 +308,22 @@ class Run(Generic[DepsT_co]):
     def undelivered(self) -> tuple[Any, ...]:
         """The messages left in the inbox when the run ended; empty before that."""
         return self._undelivered
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at its item this run is, or is in, counting from 1; 1 outside any item.
+
+        Inside a stage or a track, which attempt at that.
+        """
+        around = inner_scope.get()
+        levels = () if around is None else tuple(around.levels())
+        for run in (self, *self._ancestors()):
+            for level in levels:
+                if level.run_id == run.id:
+                    return level.attempt
+            if run._item_index is not None:
+                return getattr(run, "_attempt_number", 1)
+        return 1
 
     @property
     def idempotency_key(self) -> str:

@@ -386,7 +386,7 @@ async def test_the_models_error_comes_out_as_itself(autojump_clock: MockClock) -
     agent = Agent("a", model=ScriptedModel([OSError("no route")]))
     with pytest.raises(OSError, match="no route") as caught:
         await agent.run("hi")
-    assert "in run a" in caught.value.__notes__
+    assert caught.value.__notes__ == ["in run a, waiting for an answer of its model"]
     with pytest.raises(HarnessError, match="script"):
         await Agent("a", model=ScriptedModel([])).run("hi")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 import pytest
+import structlog
 import trio
 from trio.testing import MockClock
 
 import harness
+from harness.flow import Pipeline, stage
 
 
 class Records(logging.Handler):
@@ -55,6 +58,7 @@ async def test_outside_of_any_run_a_format_that_names_the_run_still_works(
     assert records.lines[0].endswith("hello")
     assert hasattr(records.records[0], "run_id")
     assert hasattr(records.records[0], "run_path")
+    assert hasattr(records.records[0], "run_attempt")
 
 
 def test_outside_of_trio_too(records: Records) -> None:
@@ -104,3 +108,77 @@ async def test_the_filter_on_a_logger_works_as_on_a_handler() -> None:
     async with harness.open_run("job") as run:
         assert log_filter.filter(record)
     assert (vars(record)["run_id"], vars(record)["run_path"]) == (run.id, "job")
+
+
+async def test_records_say_which_attempt_they_come_from(
+    records: Records, autojump_clock: MockClock
+) -> None:
+    """Of a retry, and of runs inside it; the log of three attempts is one story otherwise."""
+
+    async def flaky(item: str) -> str:
+        attempt = harness.current_run().attempt
+        logger.info("asked")
+        async with harness.open_run("inside"):
+            logger.info("inside")
+        if attempt < 3:
+            raise ConnectionError("busy")
+        return item
+
+    each = harness.Attempt(retry=harness.Retry(3))
+    await harness.fan_out(flaky, ["a"], each=each, name="batch")
+    said = [(vars(one)["run_path"], vars(one)["run_attempt"]) for one in records.records]
+    assert said == [(path, n) for n in (1, 2, 3) for path in ("batch/0", "batch/0/inside")]
+
+
+async def test_records_say_which_attempt_at_a_stage_they_come_from(
+    records: Records, autojump_clock: MockClock
+) -> None:
+    """There the attempts share a run, so the run alone doesn't tell them apart."""
+
+    async def flaky(item: str) -> str:
+        logger.info("asked")
+        if harness.current_run().attempt < 2:
+            raise ConnectionError("busy")
+        return item
+
+    async def steady(item: str) -> str:
+        logger.info("steady")
+        return item
+
+    each = harness.Attempt(retry=harness.Retry(2))
+    await Pipeline(stage(flaky, each=each), steady).run(["a"])
+    said = [(one.getMessage(), vars(one)["run_attempt"]) for one in records.records]
+    assert said == [("asked", 1), ("asked", 2), ("steady", 1)]
+
+
+async def test_a_hedge_is_an_attempt_of_its_own(
+    records: Records, autojump_clock: MockClock
+) -> None:
+    async def slow(item: str) -> str:
+        logger.info("asked")
+        await trio.sleep(5)
+        return item
+
+    each = harness.Attempt(hedge=harness.Hedge(after=1, budget=1))
+    await harness.fan_out(slow, ["a"], each=each)
+    assert [vars(one)["run_attempt"] for one in records.records] == [1, 2]
+
+
+async def test_structlog_entries_say_the_run_too(autojump_clock: MockClock) -> None:
+    entries: list[MutableMapping[str, Any]] = []
+
+    def keep(logger: Any, name: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        entries.append(dict(entry))
+        raise structlog.DropEvent
+
+    log = structlog.wrap_logger(None, processors=[harness.runs.add_run, keep])
+    log.info("outside")
+    async with harness.open_run("job") as run:
+        log.info("inside", run_path="the caller's own")
+    assert entries[0] == {"event": "outside"}
+    assert entries[1] == {
+        "event": "inside",
+        "run_id": run.id,
+        "run_path": "the caller's own",
+        "run_attempt": 1,
+    }

@@ -1,0 +1,16 @@
+"""Define what a limiter tells observers, besides the waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from harness.limits._limiter_statistics import LimiterStatistics
+
+
+class LimiterUsed(NamedTuple):
+    """A limiter is used, for the first time as far as these observers know. Told of a run."""
+
+    name: str
+    statistics: Callable[[], LimiterStatistics]
+    """Returns its state, in trio's thread: a bound method, which keeps the limiter alive."""
