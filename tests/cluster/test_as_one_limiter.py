@@ -106,7 +106,7 @@ async def compare(steps: list[tuple[str, int, int, float]], headroom: float, fol
 
 
 @given(STEPS, st.sampled_from([1.0, 0.7]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_three_that_share_a_file_grant_what_one_would(
     steps: list[tuple[str, int, int, float]], headroom: float
 ) -> None:

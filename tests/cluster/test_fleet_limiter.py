@@ -174,6 +174,27 @@ async def test_what_was_used_stays_used_when_nobody_has_it_open(
         assert moments[2] - began == pytest.approx(60, abs=0.5)
 
 
+async def test_what_was_used_stays_used_under_limits_of_another_kind(
+    file: Path, autojump_clock: MockClock
+) -> None:
+    async with FleetLimiter(file, "p", requests=Rate(10, 60), burst_seconds=60) as limiter:
+        for _ in range(10):
+            async with limiter.reserve():
+                pass
+        limiter.pause(20)
+    options: dict[str, Any] = {"tokens": Rate(100, 60), "headroom": 0.9}
+    async with FleetLimiter(file, "p", requests=Rate(10, 60), **options) as limiter:
+        found = limiter.statistics()
+        assert found.dimensions["requests"].used == 10
+        assert found.dimensions["tokens"].used == 0
+        assert found.in_flight == found.dimensions["requests"].unsettled == 0
+        assert found.paused_seconds >= 20
+    async with FleetLimiter(file, "p", requests=Rate(10, 60)) as limiter:
+        assert limiter.statistics().dimensions["requests"].used == 10
+    async with FleetLimiter(file, "another", requests=Rate(10, 60)) as limiter:
+        assert limiter.statistics().dimensions["requests"].used == 0
+
+
 async def test_other_limits_are_refused_while_somebody_keeps_these(file: Path) -> None:
     async with FleetLimiter(file, "p", requests_per_minute=600):
         other = FleetLimiter(file, "p", requests_per_minute=500)

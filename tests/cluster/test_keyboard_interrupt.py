@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,6 @@ def test_ctrl_c_at_any_line_leaves_the_file_to_others(tmp_path: Path) -> None:
             first.observe(status=200, headers={})
             first.change(concurrent=4)
             first.pause(0.01)
-            first.reserve_nowait(tokens=1).refund() if not first.statistics().pauses else None
 
     async def others() -> None:
         async with limiter() as other:
@@ -40,4 +40,5 @@ def test_ctrl_c_at_any_line_leaves_the_file_to_others(tmp_path: Path) -> None:
                 async with other.reserve():
                     pass
 
-    assert strike_each_line(body, ["cluster", "limits"], lambda: trio.run(others)) > 20
+    step = 1 if os.environ.get("HARNESS_FULL") else 5
+    assert strike_each_line(body, ["cluster", "limits"], lambda: trio.run(others), step=step) > 20

@@ -184,9 +184,26 @@ class SharedGrants(Grants):
                         self._forget_times()
                     self.places = self._stated[1]
                     Grants.change(self, self._stated[0], None)
+            elif header["limiter"] == self.name:
+                self._charge_again(file, header, same_clock=header["clock"] == clock)
         file.join()
         self._commit(file)
         file.write_header({**statement, "clock": clock})
+
+    def _charge_again(self, file: SharedFile, header: dict[str, Any], *, same_clock: bool) -> None:
+        """Count what was used under limits of another kind as used just now."""
+        now = current_time()
+        old = [(name, period) for name, _, period in header["rates"]]
+        windows = 2 + _PAUSE_NUMBERS + _HEALTH_NUMBERS + METER_NUMBERS * len(old)
+        each = _WINDOW_NUMBERS * (2 if header["headroom"] < 1 else 1)
+        numbers = file.read(windows + each * len(old))
+        if same_clock:
+            self.pauses.restore(tuple(numbers[2 : 2 + _PAUSE_NUMBERS]), self._shift)
+        for meter in self.meters:
+            if (limit := (meter.name, meter.rate.period)) in old:
+                used = numbers[windows + each * old.index(limit)]
+                meter.take(used, now)
+                meter.unsettled -= used
 
     @enable_ki_protection
     async def close(self) -> None:
