@@ -357,6 +357,7 @@ class Memory:
         self._memory[index] = number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["grant", "settle", "leave"])
 async def test_what_a_killed_process_half_did_is_taken_back(
     file: Path, autojump_clock: MockClock, what: str
@@ -461,6 +462,7 @@ def pretend(file: Path, *, members: int, places: int) -> None:
     shared.close()
 
 
+@pytest.mark.slow
 async def test_256_processes_may_die_at_once(file: Path) -> None:
     async with FleetLimiter(file, "p", concurrent=2):
         pass
@@ -524,6 +526,7 @@ async def test_a_file_that_replaces_one_in_use_can_be_used(file: Path) -> None:
         assert new.statistics().in_flight == 0
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_cut_short_ends_waits_with_an_error(
     file: Path, autojump_clock: MockClock
 ) -> None:
@@ -638,6 +641,7 @@ def test_a_run_that_never_left_it_is_in_nobodys_way(file: Path) -> None:
     trio.run(uses)
 
 
+@pytest.mark.slow
 async def test_a_reservation_from_before_it_was_closed_changes_nothing(
     file: Path, autojump_clock: MockClock
 ) -> None:
@@ -658,6 +662,7 @@ async def test_entering_and_leaving_are_checkpoints(file: Path) -> None:
         await limiter.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
 async def test_it_survives_a_cancel_at_every_checkpoint(
     file: Path, autojump_clock: MockClock
 ) -> None:
@@ -725,6 +730,7 @@ async def test_each_changes_only_the_limit_it_names(file: Path, autojump_clock: 
         assert second.statistics().concurrent == 2
 
 
+@pytest.mark.slow
 async def test_a_pool_passes_over_a_limiter_whose_lock_is_kept(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
