@@ -280,6 +280,17 @@ KILLED = """
 """
 
 
+def wait_for_lines(log: Path, count: int) -> None:
+    """Wait until the file has this many lines more."""
+    lines = 0
+    have = log.read_text().count("\n") if log.exists() else 0
+    deadline = time.monotonic() + 30
+    while lines < have + count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+        lines = log.read_text().count("\n") if log.exists() else 0
+
+
 @pytest.mark.long
 def test_processes_killed_under_load_leave_no_window_over_and_no_place_taken(
     tmp_path: Path,
@@ -300,8 +311,9 @@ def test_processes_killed_under_load_leave_no_window_over_and_no_place_taken(
     with ExitStack() as stack:
         running = [stack.enter_context(python(KILLED, file, log)) for _ in range(3)]
         for _ in range(200 if os.environ.get("HARNESS_FULL") else 12):
-            time.sleep(0.3 + chance.random() / 5)
-            victim = running.pop(chance.randrange(3))
+            wait_for_lines(log, 40)  # In which it may be found that everybody hangs.
+            time.sleep(chance.random() / 10)
+            victim = running.pop(0)
             assert victim.poll() is None
             if chance.random() < 0.3:
                 victim.send_signal(signal.SIGSTOP)
