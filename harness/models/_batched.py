@@ -109,7 +109,7 @@ class BatchedModel(CalledModel):
             max_output_tokens=model.max_output_tokens,
         )
         self.no_price_because: str = model.no_price_because
-        self.context_tokens = model.context_tokens
+        self.context_tokens: int | None = model.context_tokens
         self._model = model
         self._once: Once | None = None
         self._api: BatchApi = model._batch_api()

@@ -111,7 +111,7 @@ class LocalModel(CalledModel, AsyncWithOnly):
         )
         self.threads: int = threads
         self.concurrent: int = concurrent
-        self.context_tokens = context_tokens
+        self.context_tokens: int | None = context_tokens
         self._places_tokens = context_tokens * concurrent
         self.dialect: Dialect = OpenAIChat()
         self._settings = CallSettings(
