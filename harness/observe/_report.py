@@ -35,16 +35,7 @@ def write_report(source: str | os.PathLike[str], output: str | os.PathLike[str])
       ValueError: if the source is no trace, or an empty one.
       JournalError: if it is a journal that can't be read.
     """
-    if is_journal(source):
-        data = data_of_journal(source)
-    else:
-        try:
-            data = data_of_trace(source)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{os.fspath(source)!r} is no trace that harness wrote: one of its lines has no "
-                f"such field, or another kind of value in it: {error}"
-            ) from error
+    data = data_of_journal(source) if is_journal(source) else data_of_trace(source)
     _replace(output, page(data))
 
 
