@@ -45,6 +45,14 @@ def is_being_written(path: str | os.PathLike[str]) -> bool:
         os.close(fd)
 
 
+def refuse_same(source: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Raise ValueError if writing ``output`` would replace what is read from ``source``."""
+    if os.path.realpath(source) == os.path.realpath(output):
+        raise ValueError(
+            f"{os.fspath(output)!r} is the trace itself, which would be lost; give another file"
+        )
+
+
 _NUMBER = (int, float)
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
