@@ -38,7 +38,8 @@ class LimitUse:
 
     def __str__(self) -> str:
         if not self.period:
-            return f"the {self.amount:g} places of limiter {self.limiter!r}"
+            places = "only place" if self.amount == 1 else f"{self.amount:g} places"
+            return f"the {places} of limiter {self.limiter!r}"
         what = self.dimension.partition(" per ")[0].replace("_", " ")
         every = "minute" if self.period == 60 else f"{self.period:g} s"
         return f"{what} per {every} of limiter {self.limiter!r}"
@@ -111,8 +112,9 @@ def constraint_of(
     in_line = work.get("limiter", 0)
     if limits and in_line >= LARGE * sum(part for name, part in work.items() if name != "idle"):
         fullest = limits[0]
+        taken = "is taken" if fullest.amount == 1 else "are taken"
         return (
-            f"{fullest} {'bind' if fullest.period else 'are taken'}: {fullest.used:.0%} used; "
+            f"{fullest} {'bind' if fullest.period else taken}: {fullest.used:.0%} used; "
             f"{_workers(traced)} more workers change nothing"
         )
     if stragglers and stragglers[0].cost_seconds * 1e9 >= LARGE * whole:

@@ -420,3 +420,16 @@ def test_bytes_that_are_no_json_in_utf_8_are_refused(tmp_path: Path, content: by
     (tmp_path / "t").write_bytes(content + b"\n")
     with pytest.raises(ValueError, match="line 1 isn't JSON"):
         analyse(tmp_path / "t")
+
+
+async def test_one_place_is_called_one(tmp_path: Path, autojump_clock: MockClock) -> None:
+    limiter = Limiter("desk", concurrent=1)
+
+    async def work(item: int) -> None:
+        async with limiter.reserve():
+            await trio.sleep(1)
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, range(3))
+    constraint = analyse(tmp_path / "t").constraint
+    assert constraint.startswith("the only place of limiter 'desk' is taken: 100% used")
