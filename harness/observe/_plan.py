@@ -115,15 +115,16 @@ def plan(
 def _drawn(base: Recorded, count: int) -> Iterator[Steps]:
     """Yield the steps of ``count`` items: as recorded if it is as many, otherwise shuffled.
 
-    Each recorded item comes equally often, so that chance alone makes none of them rare.
+    Each recorded item comes equally often, so that chance alone makes none of them rare. Items that
+    were cut off say nothing of how long one takes.
     """
-    if count == len(base.items):
-        yield from base.items
+    if count == len(base.whole):
+        yield from base.whole
         return
-    draw = random.Random(len(base.items))
+    draw = random.Random(len(base.whole))
     left = count
     while left > 0:
-        again = list(base.items)
+        again = list(base.whole)
         draw.shuffle(again)
         yield from again[:left]
         left -= len(again)

@@ -26,6 +26,9 @@ class Recorded:
     items: tuple[Steps, ...]
     """The steps of its items, in the order in which they began."""
 
+    whole: tuple[Steps, ...]
+    """Those of them that came to their end; all, if none did."""
+
     limit: int
     """How many were in flight at once, at most."""
 
@@ -75,6 +78,11 @@ def recorded(traced: Traced) -> Recorded:
         tuple(_steps(span, [wait for one in of for wait in waits[one]], has_limiters, made_room))
         for of, span in zip(attempts, spans, strict=True)
     )
+    whole_items = tuple(
+        steps
+        for of, steps in zip(attempts, items, strict=True)
+        if any(one.status not in ("cancelled", "running") for one in of)
+    )
     costs = [
         line["cost_usd"]
         for _, line in traced.model_calls
@@ -90,6 +98,7 @@ def recorded(traced: Traced) -> Recorded:
     return Recorded(
         run,
         items,
+        whole_items or items,
         _most_at_once(spans),
         limits,
         sum(costs) if costs else None,

@@ -172,6 +172,18 @@ async def test_an_item_whose_parts_ask_at_once_does_not_wait_for_itself(
     assert plan(tmp_path / "t", items=8, limit=1).seconds > 0
 
 
+async def test_items_that_were_cut_off_are_not_planned_with(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async def work(item: int) -> None:
+        await trio.sleep(10)
+
+    with trio.move_on_after(11):
+        async with record(tmp_path / "t"):
+            await harness.fan_out(work, range(20), limit=4)
+    assert plan(tmp_path / "t", items=20, limit=4).seconds == pytest.approx(50)
+
+
 async def test_what_was_held_up_by_something_else_can_not_be_trusted(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
