@@ -295,6 +295,10 @@ class LivelockError(HarnessError, AssertionError):
     """Under some schedule a program goes on forever."""
 
 
+class StarvationError(HarnessError, AssertionError):
+    """Under some schedule a task never gets what it waits for: others take it each time."""
+
+
 class InjectedFault(HarnessError):
     """Stands for the error of a call that a schedule made to fail."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from harness.testing.pytest_plugin import WatchedTest
 
 _dump_at = pytest.StashKey[float]()
+_recorded = pytest.StashKey[dict[str, Any]]()
 _ADVICE = {
     "isolated per run, not per call": (
         "assert_isolated(..., same_run=True) fails on it, with the proof; shared=[...] says that "
@@ -37,6 +38,9 @@ _ADVICE = {
     "not explored": "these tests were only run as always",
 }
 """What tests tell that fails nothing, each with what to do about it."""
+
+
+_EXPLORED = ("explored", "explored in every order")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +56,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--schedule",
         metavar="STRING",
         help="replay the schedule that a failure printed, and no other",
+    )
+    group.addoption(
+        "--record-schedules",
+        metavar="FILE",
+        help="write the schedules under which tests fail to a file",
+    )
+    group.addoption(
+        "--replay-schedules",
+        metavar="FILE",
+        help="run only the tests in such a file, each under its schedule",
     )
     group.addoption(
         "--explore",
@@ -104,15 +118,31 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Pass on what was asked for about schedules."""
     schedules = session.config.getoption("schedules")
     schedule = session.config.getoption("schedule")
-    if schedule is not None and not re.match(r"h\d+:|r?[io]\d+:", schedule):
+    if schedule is not None and not re.match(r"[hl]\d+:|r?[io]\d+:", schedule):
         raise pytest.UsageError(
-            f"--schedule={schedule} is not a replay string: one begins with h1:, i1:, o1:, ri1: or "
-            "ro1:, and is printed by every failure"
+            f"--schedule={schedule} is not a replay string: one begins with h1:, i1:, o1:, ri1:, "
+            "ro1: or l1:, and is printed by every failure"
         )
-    if schedules is not None or schedule is not None:
+    debugger = bool(session.config.getoption("usepdb"))
+    if schedules is not None or schedule is not None or debugger:
         from harness.testing._asked import ask
 
-        ask(schedules=schedules, schedule=schedule)
+        ask(schedules=schedules, schedule=schedule, debugger=debugger)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave only the tests to replay."""
+    path = config.getoption("replay_schedules")
+    if path is None:
+        return
+    if config.getoption("schedule") is not None:
+        raise pytest.UsageError("--schedule and --replay-schedules both say what to replay")
+    from harness_pytest._recordings import choose, load
+
+    config.stash[_recorded] = wanted = load(path)
+    others = choose(path, wanted, items)
+    if others:
+        config.hook.pytest_deselected(items=others)
 
 
 def _count(text: str) -> int:
@@ -137,11 +167,13 @@ def _seconds(text: str) -> float:
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     """Put the watch around the test's own function, whoever runs it."""
+    _ask_for_recorded(item)
     function = getattr(item, "obj", None)
     inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
     explores = _explores(item, function is not inner)
     if not iscoroutinefunction(inner) or (explores is None and "trio" not in sys.modules):
         yield
+        _note_what_was_told(item)
         return
     watched = _watched(inner)
     if inner is function:
@@ -167,29 +199,89 @@ def _note_what_was_told(item: pytest.Item) -> None:
         item.user_properties += asking.told()
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, Any, None]:
+    """Show a failing schedule as a failure of the test, not of what has run it."""
+    made = yield
+    report: pytest.TestReport = made.get_result()
+    # If nobody has loaded the errors, it is none of ours.
+    if call.excinfo is not None and report.failed and "harness.errors" in sys.modules:
+        from harness_pytest._failures import explored_by_option, schedule_error, shown
+        from harness_pytest._recordings import recorded
+
+        if (error := schedule_error(call.excinfo.value)) is not None:
+            report.longrepr = shown(item, error, call.excinfo.value)
+            told = recorded(
+                item.nodeid,
+                str(error.schedule),
+                explored_by_option(item, error),
+                str(error).partition("\n")[0],
+            )
+            report.user_properties.append(told)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_exception_interact(node: Any, call: pytest.CallInfo[Any]) -> Generator[None, Any, None]:
+    """Have ``--pdb`` open where a task was left for the wrong other one."""
+    if not node.config.getoption("usepdb") or "harness.testing._asked" not in sys.modules:
+        yield
+        return
+    from harness_pytest._failures import at_the_switch
+
+    with at_the_switch(call):
+        yield
+
+
+def pytest_enter_pdb(config: pytest.Config) -> None:
+    """Say where ``--pdb`` has opened."""
+    if (failures := sys.modules.get("harness_pytest._failures")) is not None:
+        failures.debugger_opens(config)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """List what fails no test, so that somebody sees it."""
-    told = [
-        (name, f"{report.nodeid}: {words}")
+    called = [
+        report
         for reports in terminalreporter.stats.values()
         for report in reports
         if getattr(report, "when", None) == "call"
+    ]
+    told = [
+        (name, f"{report.nodeid}: {words}")
+        for report in called
         for name, words in report.user_properties
     ]
+    path = config.getoption("record_schedules")
+    if path is not None:
+        from harness_pytest._recordings import save
+
+        count = save(path, (one for report in called for one in report.user_properties))
+        terminalreporter.line(
+            f"{count} failing schedule{'s'[: count != 1]} recorded in {path}; run them with "
+            f"--replay-schedules={path}"
+        )
     for about, advice in _ADVICE.items():
         lines = dict.fromkeys(line for name, line in told if name == about)
         if lines:
             terminalreporter.section(about)
             for line in [*lines, advice]:
                 terminalreporter.line(line)
+    orders = dict.fromkeys(line for name, line in told if name in _EXPLORED and line[-2:] != ": ")
+    if orders:
+        terminalreporter.section("orders of steps")
+        for line in orders:
+            terminalreporter.line(line)
     cancels = [int(words.rpartition(" ")[2]) for name, words in told if name == "cancelled"]
     if cancels:
         terminalreporter.line(
             f"{len(cancels)} test{'s'[: len(cancels) != 1]} passed with tasks cancelled at their "
             f"checkpoints: {sum(cancels):,} cancels"
         )
-    whole = [name for name, _ in told].count("explored in every order")
-    explored = [name for name, _ in told].count("explored") + whole
+    explored, whole = (
+        sum(name in names for name, _ in told) for names in (_EXPLORED, _EXPLORED[1:])
+    )
     if explored:
         terminalreporter.line(
             f"{explored} test{'s'[: explored != 1]} passed under other schedules, too; {whole} in "
@@ -202,10 +294,20 @@ def _explores(item: pytest.Item, is_given: bool) -> int | None:
 
     What Hypothesis runs a hundred times isn't run under a hundred schedules each time.
     """
+    if (recorded := item.config.stash.get(_recorded, {}).get(item.nodeid)) is not None:
+        return 1 if recorded["explore"] else None
     schedules: int | None = item.config.getoption("explore_schedules")
     if schedules is None and item.config.getoption("explore"):
         schedules = 100
     return None if is_given else schedules
+
+
+def _ask_for_recorded(item: pytest.Item) -> None:
+    """Ask for the schedule that is recorded of a test."""
+    if (recorded := item.config.stash.get(_recorded, {}).get(item.nodeid)) is not None:
+        from harness.testing._asked import ask
+
+        ask(schedule=recorded["schedule"], debugger=bool(item.config.getoption("usepdb")))
 
 
 _watches: list[WatchedTest] = []

@@ -36,6 +36,9 @@ hypothesis.settings.load_profile("full" if FULL else "ci")
 _runtime = tempfile.TemporaryDirectory(prefix="harness-tests-")
 os.environ["XDG_RUNTIME_DIR"] = _runtime.name
 
+# A pytest that a test starts gets pytest-asyncio only if it asks for it.
+os.environ["PYTEST_ADDOPTS"] = "-p no:asyncio"
+
 
 # Every trio run of a test ------------------------------------------------------------------------
 

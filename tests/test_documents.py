@@ -205,8 +205,10 @@ def test_doctests(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_print_what_the_page_shows(page: Path) -> None:
-    run_python_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+def test_python_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    with contextlib.chdir(tmp_path):  # What a page writes is gone with it.
+        run_python_blocks(text, str(page.relative_to(ROOT)))
 
 
 @pytest.mark.slow

@@ -73,6 +73,8 @@ INNER_FLOORS: dict[str, dict[str, int]] = {
         "provider": 3,
         "strategies": 3,
         "verification": 3,
+        "ghostwriting": 4,
+        "linearizability": 4,
         "pytest_plugin": 4,
     },
 }
@@ -268,6 +270,36 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "testing.verification",
         "harness.testing.schedules._run_schedule",
     ): "a loop in a loop is refused in one way",
+    ("testing.strategies", "harness.testing.exploration._timeline"): (
+        "the order of steps is told as for an explored test"
+    ),
+    ("testing.strategies", "harness.testing.schedules._kinds"): (
+        "what kind of program the rules are is told as for a test"
+    ),
+    ("testing.linearizability", "harness.testing.exploration._timeline"): (
+        "the order of steps is told as for an explored test"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._kinds"): (
+        "what kind of program an object belongs to is told as for a test"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._strand"): (
+        "a coroutine that nobody awaits is refused as everywhere in the kit"
+    ),
+    ("testing.linearizability", "harness.testing.schedules._thread"): (
+        "only one search at a time puts back what the process shares"
+    ),
+    ("testing.ghostwriting", "harness.testing.schedules._kinds"): (
+        "what kind of program a function belongs to is told as when it is run"
+    ),
+    ("testing.exploration", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
+    ("testing.isolation", "harness.testing.schedules._at_the_switch"): (
+        "a failure is held for a debugger, which only the pytest plugin opens"
+    ),
     ("testing.exploration", "harness.testing.schedules._blocked"): (
         "a story calls a task what a deadlock calls it"
     ),
@@ -286,6 +318,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing", "harness.limits._reservation"): (
         "the places that reservations hold are told apart from those of other programs by the "
         "reservation; a limiter's statistics only say how many there are"
+    ),
+    ("testing.exploration", "harness.testing.schedules._ways"): (
+        "a decorator refuses a way to search before its test runs, as the search itself would"
     ),
     ("testing.exploration", "harness.testing.schedules._kinds"): (
         "a test's marker says what kind it is, and what is given as backend= is checked"

@@ -197,6 +197,7 @@ NEED_NO_WORDS = {
     "harness.agents.HistoryView.ask": "is for a history processor, which a run calls",
     "harness.agents.Tool.invoke": "is called by agents",
     "harness.fanin.Fold.run": "reads a stream, whose block needs trio",
+    "harness.journal.IdentifiedJournal.note_outlook": "needs the block of open_journal()",
     "harness.journal.IdentifiedJournal.open_batch": "a protocol",
     "harness.journal.Journal.complete": "needs the block of open_journal()",
     "harness.journal.Journal.fail": "needs the block of open_journal()",

@@ -27,7 +27,13 @@ for command in (
         "batch", "harness.cli._options:batch", "Run a function on every record of a file."
     ),
     completion,
+    LaterCommand("diff", "harness.cli._diff:diff", "Compare two finished batches, item by item."),
     LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
+    LaterCommand(
+        "ghostwrite",
+        "harness.cli._ghostwrite:ghostwrite",
+        "Write the test that proves or refutes a finding of the audit.",
+    ),
     LaterCommand(
         "journal",
         "harness.cli._journal_command:journal",

@@ -10,9 +10,7 @@ import csv
 import io
 import json
 import sys
-import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import localtime, strftime, time
 from typing import Any, BinaryIO
@@ -24,8 +22,11 @@ from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_WAITING, InputError
 from harness.cli._files import STANDARD_STREAM, open_output
 from harness.cli._journal import refuse_journal_file, totals_in_words
 from harness.cli._json_value import encode_text, encode_value
+from harness.cli._later import LaterCommand
 from harness.cli._option_values import FILE
-from harness.errors import JournalError
+from harness.cli._recorded import batch_in, error_of, journal_errors_told, of_item
+from harness.cli._shown import shown
+from harness.cli._where import Where, where_of
 from harness.journal import (
     BatchInfo,
     JournalEditor,
@@ -37,6 +38,7 @@ from harness.journal import (
 )
 
 _FAILURES_SHOWN = 20
+_VALUE_SHOWN = 300
 _COLUMNS = ("key", "status", "value", "error", "attempts", "seconds", "degraded")
 
 
@@ -54,24 +56,36 @@ _batch = click.option(
 )
 
 
+_where = click.option(
+    "--where",
+    metavar="EXPR",
+    help="Only items that EXPR holds for, such as 'status == \"timed_out\" and attempts > 2'.",
+)
+
+
 @journal.command("show")
 @_file
 @_batch
+@_where
 @click.option(
     "--failures",
     is_flag=True,
     help="Also list all items that failed, and show where each error came from.",
 )
-def show(file: str, batch_name: str | None, failures: bool) -> int:
-    """Show what the batches in FILE came to.
+def show(file: str, batch_name: str | None, where: str | None, failures: bool) -> int:
+    """Show what the batches in FILE came to, or the items that --where chooses.
 
     Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage, 3 if the others wait
-    for approval.
+    for approval. With --where: 0 if it holds for some items, 1 if for none.
     """
-    with _told(), read_journal(file) as reader:
+    chosen = where_of(where)
+    with journal_errors_told(), read_journal(file) as reader:
         batches = reader.batches()
         if batch_name is not None:
-            batches = [_the_batch(reader, batch_name)]
+            name = batch_in(reader, batch_name)
+            batches = [batch for batch in batches if batch.name == name]
+        if chosen is not None:
+            return _show_chosen(reader, [batch.name for batch in batches], chosen, failures)
         if not batches:
             click.echo(f"{file} has no batches")
         status = EXIT_OK
@@ -87,6 +101,38 @@ def show(file: str, batch_name: str | None, failures: bool) -> int:
             elif totals.waiting and status == EXIT_OK:
                 status = EXIT_WAITING
         return status
+
+
+def _show_chosen(reader: JournalReader, batches: list[str], where: Where, tracebacks: bool) -> int:
+    """Show the items that an expression holds for, each as soon as it is found."""
+    found = 0
+    for batch in batches:
+        for item in _chosen(reader, batch, where):
+            found += 1
+            label = f"{batch} " if len(batches) > 1 else ""
+            click.echo(f"{label}{_line_of(item)}")
+            if tracebacks and item.error_traceback is not None:
+                _show_traceback(item.error_traceback)
+    click.echo(f"{_items(found)}", err=True)
+    return EXIT_OK if found else EXIT_FAILED
+
+
+def _line_of(item: JournalItem) -> str:
+    told = error_of(item) if item.error_type is not None else _value_text(item)
+    what = "" if told is None else f": {shown(told, most=_VALUE_SHOWN)}"
+    attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
+    return f"{shown(str(item.key))}{what} ({item.status}, {attempts}, {item.seconds:.1f} s)"
+
+
+def _chosen(reader: JournalReader, batch: str, where: Where | None) -> Iterator[JournalItem]:
+    for item in reader.items(batch):
+        if where is None or where.matches(of_item(item).field):
+            yield item
+
+
+def _show_traceback(text: str) -> None:
+    for line in text.splitlines():
+        click.echo(f"    {shown(line)}")
 
 
 def _described(reader: JournalReader, batch: BatchInfo) -> Iterator[str]:
@@ -113,15 +159,15 @@ def _shortened(value: Any, *, most: int = 60) -> str:
 
 
 def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> None:
-    for shown, item in enumerate(reader.items(batch, statuses=("failed", "timed_out"))):
-        if shown == most:
+    for count, item in enumerate(reader.items(batch, statuses=("failed", "timed_out"))):
+        if count == most:
             click.echo("  ... (--failures shows all)")
             return
         attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
-        error = " ".join((_error(item) or "").split())  # It may have several lines.
-        click.echo(f"  {item.key}: {error} ({item.status}, {attempts})")
+        error = " ".join((error_of(item) or "").split())  # It may have several lines.
+        click.echo(f"  {shown(str(item.key))}: {shown(error)} ({item.status}, {attempts})")
         if most is None and item.error_traceback is not None:
-            click.echo(textwrap.indent(item.error_traceback, "    "))
+            _show_traceback(item.error_traceback)
 
 
 def _show_waiting(reader: JournalReader, batch: str) -> None:
@@ -139,6 +185,7 @@ def _time(seconds: float) -> str:
 @journal.command("export", short_help="Write the items of a batch as JSONL or CSV.")
 @_file
 @_batch
+@_where
 @click.option(
     "--format",
     "form",
@@ -155,7 +202,14 @@ def _time(seconds: float) -> str:
     help="Where it is written; by default to standard output.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a file that is already there.")
-def export(file: str, batch_name: str | None, form: str, output: str, overwrite: bool) -> int:
+def export(
+    file: str,
+    batch_name: str | None,
+    where: str | None,
+    form: str,
+    output: str,
+    overwrite: bool,
+) -> int:
     """Write the items of a batch in FILE, in the order in which they were first begun.
 
     The fields are key, status, value, error, attempts, seconds and degraded.
@@ -163,8 +217,9 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
     if output != STANDARD_STREAM:
         refuse_journal_file(file, output, "--output")
     write = _jsonl if form == "jsonl" else _csv
-    with _told(), read_journal(file) as reader:
-        items = reader.items(_the_batch(reader, batch_name).name)
+    chosen = where_of(where)
+    with journal_errors_told(), read_journal(file) as reader:
+        items = _chosen(reader, batch_in(reader, batch_name), chosen)
         if output != STANDARD_STREAM and Path(output).exists() and not overwrite:
             raise InputError(
                 f"the file of --output, {output!r}, already exists; give another name, "
@@ -187,7 +242,7 @@ def export(file: str, batch_name: str | None, form: str, output: str, overwrite:
 
 def _jsonl(items: Iterator[JournalItem]) -> Iterator[str]:
     for item in items:
-        error = _error(item)
+        error = error_of(item)
         yield (
             f'{{"key": {encode_value(item.key)}, "status": "{item.status}", '
             f'"value": {_value_json(item)}, '
@@ -211,7 +266,7 @@ def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
                 item.key,
                 item.status,
                 value,
-                _error(item) or "",
+                error_of(item) or "",
                 item.attempts,
                 f"{item.seconds:.6f}",
                 "true" if item.degraded else "false",
@@ -247,25 +302,27 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _error(item: JournalItem) -> str | None:
-    return None if item.error_type is None else f"{item.error_type}: {item.error_message or ''}"
-
-
 @journal.command("retry", short_help="Have items tried again by the next session.")
 @_file
 @click.argument("keys", nargs=-1)
 @click.option("--failed", is_flag=True, help="All items that failed or timed out.")
+@_where
 @_batch
-def retry(file: str, keys: tuple[str, ...], failed: bool, batch_name: str | None) -> int:
+def retry(
+    file: str, keys: tuple[str, ...], failed: bool, where: str | None, batch_name: str | None
+) -> int:
     """Have items of FILE tried again by the next session, as if they had never been.
 
-    Give their KEYS, or --failed. What they cost before stays in the totals.
+    Give their KEYS, --failed or --where. What they cost before stays in the totals.
     """
-    if failed == bool(keys):
-        raise InputError("say which items: give their keys, or --failed for all that failed")
-    with _told(), edit_journal(file) as editor:
-        batch = _the_batch(editor, batch_name).name
-        count = editor.retry(batch, None if failed else _keys_of(editor, batch, keys))
+    if bool(keys) + failed + (where is not None) != 1:
+        raise InputError(
+            "say which items: give their keys, --failed for all that failed, or --where EXPR"
+        )
+    chosen = where_of(where)
+    with journal_errors_told(), edit_journal(file) as editor:
+        batch = batch_in(editor, batch_name)
+        count = editor.retry(batch, None if failed else _keys_of(editor, batch, keys, chosen))
     click.echo(f"{_items(count)} of {batch!r} will be tried again by the next --resume")
     return EXIT_OK
 
@@ -273,18 +330,25 @@ def retry(file: str, keys: tuple[str, ...], failed: bool, batch_name: str | None
 @journal.command("forget", short_help="Delete items, and all that is recorded of them.")
 @_file
 @click.argument("keys", nargs=-1)
+@_where
 @_batch
-def forget(file: str, keys: tuple[str, ...], batch_name: str | None) -> int:
+def forget(file: str, keys: tuple[str, ...], where: str | None, batch_name: str | None) -> int:
     """Delete items from FILE, and all that is recorded of them.
 
-    Give their KEYS, or --batch NAME alone for a whole batch. Their results are gone then, and what
-    they cost too.
+    Give their KEYS or --where, or --batch NAME alone for a whole batch. Their results are gone
+    then, and what they cost too.
     """
-    if not keys and batch_name is None:
-        raise InputError("say what to forget: the keys of items, or --batch NAME for all of it")
-    with _told(), edit_journal(file) as editor:
-        batch = _the_batch(editor, batch_name).name
-        count = editor.forget(batch, _keys_of(editor, batch, keys) if keys else None)
+    if keys and where is not None:
+        raise InputError("the keys of items and --where exclude each other; give one of them")
+    if not keys and where is None and batch_name is None:
+        raise InputError(
+            "say what to forget: the keys of items, --where EXPR, or --batch NAME for all of it"
+        )
+    chosen = where_of(where)
+    with journal_errors_told(), edit_journal(file) as editor:
+        batch = batch_in(editor, batch_name)
+        some = bool(keys) or chosen is not None
+        count = editor.forget(batch, _keys_of(editor, batch, keys, chosen) if some else None)
     click.echo(f"{_items(count)} of {batch!r} forgotten")
     return EXIT_OK
 
@@ -349,8 +413,8 @@ def _answer(
 ) -> int:
     if calls and all_calls:
         raise InputError("--call and --all exclude each other; give one of them")
-    with _told(), edit_journal(file) as editor:
-        batch = _the_batch(editor, batch_name).name
+    with journal_errors_told(), edit_journal(file) as editor:
+        batch = batch_in(editor, batch_name)
         (own,) = _keys_of(editor, batch, (key,))
         waiting = [call for item in editor.waiting(batch) if item.key == own for call in item.calls]
         if len(waiting) > 1 and not calls and not all_calls:
@@ -373,7 +437,7 @@ def backup(file: str, dest: str) -> int:
 
     The copy is of one moment, and complete in one file.
     """
-    with _told():
+    with journal_errors_told():
         size = backup_journal(file, dest)
     click.echo(f"{dest} has all of {file} ({size:,} bytes)")
     return EXIT_OK
@@ -389,7 +453,7 @@ def backup(file: str, dest: str) -> int:
 )
 def vacuum(file: str, older_than: float | None) -> int:
     """Make FILE smaller, by the room of what was deleted."""
-    with _told(), edit_journal(file) as editor:
+    with journal_errors_told(), edit_journal(file) as editor:
         if older_than is not None:
             count = editor.forget_before(time() - older_than * 86_400)
             click.echo(f"{_items(count)} forgotten")
@@ -401,9 +465,13 @@ def _items(count: int) -> str:
     return "1 item" if count == 1 else f"{count:,} items"
 
 
-def _keys_of(editor: JournalEditor, batch: str, words: tuple[str, ...]) -> list[str | int]:
-    """Return the keys meant by ``words``: digits are a text first, and a number if that is what the
-    batch has."""
+def _keys_of(
+    editor: JournalEditor, batch: str, words: tuple[str, ...], where: Where | None = None
+) -> list[str | int]:
+    """Return the keys that an expression chooses, or those meant by ``words``: digits are a text
+    first, and a number if that is what the batch has."""
+    if where is not None:
+        return [item.key for item in _chosen(editor, batch, where)]
     keys: list[str | int] = []
     for word in words:
         number = _number(word)
@@ -419,24 +487,6 @@ def _number(word: str) -> int | None:
         return None
 
 
-def _the_batch(reader: JournalReader, name: str | None) -> BatchInfo:
-    """Return the batch that is meant: if there is only one, it needs no name."""
-    batches = reader.batches()
-    found = [batch for batch in batches if name is None or batch.name == name]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(repr(batch.name) for batch in batches)
-    if not batches:
-        raise InputError("the journal has no batches; a session of harness batch makes one")
-    if name is None:
-        raise InputError(f"the journal has several batches: {names}; say which with --batch")
-    raise InputError(f"the journal has no batch {name!r}; it has {names}")
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Turn a journal's errors into errors of the command line."""
-    try:
-        yield
-    except JournalError as error:
-        raise InputError(str(error)) from error
+journal.add_command(
+    LaterCommand("watch", "harness.cli._watch:watch", "Show how a batch is doing, until it ends.")
+)

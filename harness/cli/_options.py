@@ -560,6 +560,11 @@ class VerifyOptions(_InputOptions):
 
     # What is run again.
 
+    where: str | None = option(
+        "Draw only from the results that EXPR holds for, such as 'value.topic == \"refund\"'.",
+        "EXPR",
+    )
+
     sample: int = option(
         "Run N items again, drawn at random from those that are ok.",
         "N",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from harness._root_errors import budget_refusals
 from harness.cli._errors import InputError
 from harness.cli._journal import BATCH, refusal
 from harness.cli._json_value import UnwritableValueError, encode_value
-from harness.cli._limits import feasible_text, long_wait_text
+from harness.cli._limits import feasible_text, long_wait_text, now_text
 from harness.cli._progress import Display, show_progress
 from harness.cli._records import BadRecordError, Record
 from harness.cli._result_line import result_line
@@ -41,6 +41,9 @@ from harness.runs import open_run
 
 UNKEPT_AT_MOST = 20
 """If the first so many values can't be written, no other will be: the batch ends."""
+
+_OUTLOOK_SECONDS = 5.0
+"""How often the journal is told how many items are expected and how far the limits are used."""
 
 BUDGET = "budget"
 """The run that has the budget of a batch."""
@@ -106,6 +109,8 @@ async def run_batch(
     started_at = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_show, display, report.tally, reading, lines, work.limiter)
+        if work.journal is not None:
+            nursery.start_soon(_note_outlook, work.journal, reading, work.limiter)
         await _Batch(work, source, lines, display, report).run()
         nursery.cancel_scope.cancel()
     report.seconds = trio.current_time() - started_at
@@ -137,6 +142,18 @@ async def _show(
         kept_to_come=lambda: lines.kept_missing,
         limiter=limiter,
     )
+
+
+async def _note_outlook(
+    journal: IdentifiedJournal, reading: Reading, limiter: Limiter | None
+) -> None:
+    """Leave in the journal, for whoever watches, what its records don't tell."""
+    with suppress(JournalError):  # The batch itself meets the same error, and tells it.
+        while True:
+            # Not at once: a short batch needs no further commit.
+            await trio.sleep(_OUTLOOK_SECONDS)
+            limits = None if limiter is None else now_text(limiter.statistics())
+            await journal.note_outlook(BATCH, expected=reading.expected(), limits=limits)
 
 
 class _Batch:

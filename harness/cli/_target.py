@@ -46,7 +46,7 @@ def load_target(text: str) -> Target:
       InputError: if ``text`` has neither form, the module can't be imported, it has no such
         name, or what is there is not an async function of one argument.
     """
-    value, module, name = _named_by(text, "the target")
+    value, module, name = load_named(text, "the target")
     _check(value, module, text, name)
     return value  # type: ignore[no-any-return]  # `_check` made sure.
 
@@ -58,7 +58,7 @@ def load_comparer(text: str) -> Callable[[Any, Any], bool]:
       InputError: as for `load_target`; or if what is there is not a plain function of two
         arguments.
     """
-    value, _, _ = _named_by(text, "--compare")
+    value, _, _ = load_named(text, "--compare")
     if not callable(value) or inspect.isclass(value) or _returns_awaitable(value):
         raise InputError(
             f"--compare {text} is not a plain function; name one that takes the recorded value "
@@ -76,8 +76,12 @@ def load_comparer(text: str) -> Callable[[Any, Any], bool]:
     return value  # type: ignore[no-any-return]
 
 
-def _named_by(text: str, what: str) -> tuple[Any, types.ModuleType, str]:
-    """Return what ``text`` names, the module that it is in, and its name there."""
+def load_named(text: str, what: str) -> tuple[Any, types.ModuleType, str]:
+    """Return what ``text`` names, the module that it is in, and its name there.
+
+    Raises:
+      InputError: if ``text`` names nothing, or its module can't be imported.
+    """
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise InputError(f"{what} {text!r} names no function; {_FORMS}")

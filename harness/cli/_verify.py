@@ -11,9 +11,9 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from functools import partial
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import attrs
 import click
@@ -30,15 +30,15 @@ from harness.cli._log import logging_to_stderr
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import VerifyOptions
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
+from harness.cli._recorded import is_journal, results_in
 from harness.cli._records import Record, parse_records
 from harness.cli._run import is_worth_another_attempt, tokens_of
 from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target
-from harness.errors import JournalError
-from harness.journal import JournalItem, read_journal
+from harness.cli._where import where_of
+from harness.journal import JournalItem
 from harness.policies import Attempt, Retry
 from harness.testing.verification import Drawn, Recorded, Sample, Verification, verify_sample
 
-_JOURNAL = b"SQLite format 3\x00"
 _NAMED = 3
 """How many keys a sentence names."""
 
@@ -132,9 +132,8 @@ class _Finding:
         """
         options = self._options
         sample = Sample(options.sample, seed=options.seed, stratify=options.stratify)
-        with _told():
-            for recorded in self._recorded():
-                sample.add(recorded)
+        for recorded in self._recorded():
+            sample.add(recorded)
         drawn = sample.draw()
         if not drawn.recorded:
             other = ", ".join(f"{count:,} {status}" for status, count in drawn.left_out.items())
@@ -145,64 +144,39 @@ class _Finding:
         return self._with_records(drawn, sample)
 
     def _recorded(self) -> Iterator[Recorded]:
-        path = self._options.results
-        if path.startswith(("postgresql://", "postgres://")) or _is_journal(path):
-            yield from self._of_journal(path)
-        else:
-            yield from self._of_output(path)
-
-    def _of_output(self, path: str) -> Iterator[Recorded]:
+        options = self._options
+        where = where_of(options.where)
         unreadable = 0
-        with open_input(path) as output:
-            lines = parse_records(LineReader(output.source), "jsonl", source=output.name)
-            for line in lines:
-                value = line.value
-                if line.problem is not None or not isinstance(value, dict) or "status" not in value:
-                    raise InputError(
-                        f"{path}, line {line.line}, is not a result of harness batch; name its "
-                        "output, or its journal"
-                    )
-                if value.get("key") is None:
-                    unreadable += 1
-                    continue
-                yield Recorded(
-                    key=value["key"],
-                    status=value["status"],
-                    value=value.get("value"),
-                    error=value.get("error"),
-                )
-            self._note(unreadable, "records that couldn't be read, so have no key: {}")
-            self._note_changes(output.status)
 
-    def _note_changes(self, output: os.stat_result | None) -> None:
+        def without_key() -> None:
+            nonlocal unreadable
+            unreadable += 1
+
+        for found in results_in(options.results, batch=options.batch, without_key=without_key):
+            if where is None or where.matches(found.field):
+                # The item stands for its record until that is found.
+                yield Recorded(
+                    key=str(found.key),
+                    item=found.item,
+                    status=found.status,
+                    value=found.value,
+                    error=found.error,
+                )
+        self._note(unreadable, "records that couldn't be read, so have no key: {}")
+        if not is_journal(options.results):
+            self._note_changes()
+
+    def _note_changes(self) -> None:
         try:
             changed_at = os.stat(self._options.input).st_mtime
+            written_at = os.stat(self._options.results).st_mtime
         except OSError:
             return
-        if output is not None and changed_at > output.st_mtime:
+        if changed_at > written_at:
             self.notes.append(
                 "the input was changed after the results were written, and these don't tell of "
                 "which records they are; a journal does"
             )
-
-    def _of_journal(self, path: str) -> Iterator[Recorded]:
-        with read_journal(path) as reader:
-            batches = [
-                one.name for one in reader.batches() if self._options.batch in (None, one.name)
-            ]
-            if len(batches) != 1:
-                names = ", ".join(repr(one.name) for one in reader.batches()) or "none"
-                raise InputError(f"the journal has the batches {names}; say which with --batch")
-            for item in reader.items(batches[0]):
-                error = f"{item.error_type}: {item.error_message or ''}"
-                # The item stands for its record until that is found.
-                yield Recorded(
-                    key=str(item.key),
-                    item=item,
-                    status=item.status,
-                    value=item.plain_value() if item.status == "ok" else None,
-                    error=None if item.error_type is None else error,
-                )
 
     def _with_records(self, drawn: Drawn, sample: Sample) -> Drawn:
         wanted = {one.key: one for one in drawn.recorded}
@@ -259,20 +233,3 @@ class _Finding:
             shown = ", ".join(map(str, (keys or ())[:_NAMED]))
             more = ", ..." if keys and len(keys) > _NAMED else ""
             self.notes.append(words.format(f"{count:,}" + (f" ({shown}{more})" if shown else "")))
-
-
-def _is_journal(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return cast(BinaryIO, file).read(len(_JOURNAL)) == _JOURNAL
-    except OSError:
-        return False  # `open_input` says what is wrong with it.
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Turn a journal's errors into errors of the command line."""
-    try:
-        yield
-    except JournalError as error:
-        raise InputError(str(error)) from error

@@ -18,9 +18,12 @@ from harness.journal._inspect import (
     read_journal,
 )
 from harness.journal._journal import IdentifiedJournal, Journal, open_journal
+from harness.journal._watch import BatchProgress, BatchState
 
 __all__ = [
     "BatchInfo",
+    "BatchProgress",
+    "BatchState",
     "IdentifiedJournal",
     "ItemStatus",
     "Journal",

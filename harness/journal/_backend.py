@@ -57,6 +57,10 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def is_written(self) -> bool:
+        """Return whether a process has it open for writing, as far as this user can tell."""
+
+    @abstractmethod
     def write(self, rows: Rows) -> None:
         """Append rows to tables, all or none, and return when they are durable."""
 

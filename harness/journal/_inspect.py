@@ -11,8 +11,10 @@ import json
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Any, Literal
 
 import attrs
@@ -27,18 +29,15 @@ from harness.journal._kept_bytes import drop_unused
 from harness.journal._open import open_for_reading, open_for_writing
 from harness.journal._owner import this_process
 from harness.journal._queries import (
-    EVENTS,
-    HISTORY,
-    PARKED,
     forget_again,
     forgotten_name,
     keep_last_numbers,
     last_numbers,
-    newest_items,
-    span_of_batch,
+    views_of_items,
 )
 from harness.journal._totals import totals_of
 from harness.journal._values import TAG, Shown
+from harness.journal._watch import BatchProgress, forget_outlook, latest_batch, progress_of
 
 ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "waiting", "open"]
 """What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it is running or its
@@ -47,6 +46,11 @@ cut short, or to be tried again."""
 
 ROWS_PER_CHANGE = 500
 """Keys handled in one statement."""
+
+_ITEM_COLUMNS = (
+    "v.key, v.status, v.value, v.error_type, v.error_message, v.error_traceback, v.degraded, "
+    "v.attempts, v.ended_at, v.seconds, v.tokens, v.cost_usd, v.input_hash"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -121,6 +125,12 @@ class JournalItem:
 
     seconds: float
     """How long its last attempt took, in seconds."""
+
+    tokens: int = 0
+    """The tokens that its attempts used."""
+
+    cost_usd: float = 0.0
+    """What they cost, in dollars."""
 
     input_hash: bytes = attrs.field(default=b"", eq=False, repr=False)
     """A hash of what the item was; `is_of` compares with it."""
@@ -199,15 +209,32 @@ class JournalReader:
         """
         return totals_of(self._backend, self._number_of(batch))
 
+    def progress(self, batch: str | None = None) -> BatchProgress:
+        """Return how far a batch has come, and whether it is running; also of a large one, soon.
+
+        Args:
+          batch: Its name; the one that was opened last by default.
+
+        Raises:
+          JournalError: if there is no such batch, or none at all.
+        """
+        name = latest_batch(self._backend) if batch is None else batch
+        if name is None:
+            raise JournalError(f"the journal {self.name!r} has no batches")
+        return progress_of(self._backend, self._number_of(name), name)
+
     def counts(self, batch: str) -> dict[ItemStatus, int]:
         """Return how many items came to what, without zeros.
 
         Raises:
           JournalError: if there is no such batch.
         """
-        query, arguments = self._items("v.status, count(*)", self._number_of(batch))
-        rows = self._backend.fetch(f"{query} GROUP BY v.status", arguments)
-        return {status: int(count) for status, count in rows}
+        counts: Counter[ItemStatus] = Counter()
+        for status, count in self._items(
+            "v.status, count(*)", self._number_of(batch), end="GROUP BY v.status"
+        ):
+            counts[status] += int(count)
+        return dict(counts)
 
     def items(
         self, batch: str, statuses: Iterable[ItemStatus] | None = None
@@ -221,16 +248,13 @@ class JournalReader:
         Raises:
           JournalError: if there is no such batch.
         """
-        columns = (
-            "v.key, v.status, v.value, v.error_type, v.error_message, v.error_traceback, "
-            "v.degraded, v.attempts, v.ended_at, v.seconds, v.input_hash"
-        )
-        query, arguments = self._items(columns, self._number_of(batch))
-        if statuses is not None:
-            wanted = tuple(statuses)
-            query += f" WHERE v.status IN ({', '.join('?' * len(wanted)) or 'NULL'})"
-            arguments += wanted
-        return self._yield_items(f"{query} ORDER BY v.id", arguments)
+        number = self._number_of(batch)
+        wanted = None if statuses is None else tuple(statuses)
+        end = "ORDER BY v.id"
+        if wanted is not None:
+            places = ", ".join("?" * len(wanted)) or "NULL"
+            end = f"WHERE v.status IN ({places}) {end}"
+        return self._yield_items(self._items(_ITEM_COLUMNS, number, wanted or (), end=end))
 
     def waiting(self, batch: str) -> Iterator[WaitingItem]:
         """Yield a batch's items with tool calls that nobody has approved or denied yet.
@@ -241,10 +265,8 @@ class JournalReader:
         Raises:
           JournalError: if there is no such batch.
         """
-        query, arguments = self._items("v.id, v.key, v.parked", self._number_of(batch))
-        for _, key, record in self._backend.fetch(
-            f"{query} WHERE v.parked IS NOT NULL ORDER BY v.id", arguments
-        ):
+        end = "WHERE v.parked IS NOT NULL ORDER BY v.id"
+        for key, record in self._items("v.key, v.parked", self._number_of(batch), end=end):
             if calls := waiting_in(self._parked(int(record))):
                 yield WaitingItem(key=self._read_json(key, key_from_json), calls=tuple(calls))
 
@@ -253,10 +275,10 @@ class JournalReader:
         states: Parked = self._read_json(rows[0][0], json.loads)
         return states
 
-    def _yield_items(self, query: str, arguments: Row) -> Iterator[JournalItem]:
-        for row in self._backend.stream(query, arguments):
+    def _yield_items(self, rows: Iterator[Row]) -> Iterator[JournalItem]:
+        for row in rows:
             key, status, value, error_type, error_message, traceback, *numbers = row
-            degraded, attempts, at, seconds, input_hash = numbers
+            degraded, attempts, at, seconds, tokens, cost_usd, input_hash = numbers
             yield JournalItem(
                 key=self._read_json(key, key_from_json),
                 status=status,
@@ -268,31 +290,20 @@ class JournalReader:
                 attempts=int(attempts),
                 ended_at=at,
                 seconds=seconds,
+                tokens=int(tokens),
+                cost_usd=float(cost_usd),
                 input_hash=bytes(input_hash),
             )
 
-    def _items(self, columns: str, batch: int) -> tuple[str, Row]:
-        _, first_event, first_item = span_of_batch(self._backend, batch)
-        history = HISTORY.format(events=EVENTS.format(first=first_event))
-        query = f"""
-          SELECT {columns} FROM (
-            SELECT i.id AS id, i.key AS key, i.digest AS digest, i.input_hash AS input_hash,
-              f.value AS value, f.error_type AS error_type,
-              f.error_message AS error_message, f.error_traceback AS error_traceback,
-              coalesce(f.degraded, 0) AS degraded,
-              coalesce(h.attempts, 0) AS attempts, f.ended_at AS ended_at,
-              coalesce(f.seconds, 0) AS seconds,
-              CASE WHEN f.status IS NOT NULL THEN f.status WHEN h.lost > 0 THEN 'in_flight'
-                WHEN p.id IS NOT NULL THEN 'waiting' ELSE 'open' END AS status,
-              CASE WHEN f.status IS NULL THEN p.id END AS parked
-            FROM ({newest_items(first_item)}) n
-            JOIN harness_items i ON i.id = n.id
-            LEFT JOIN ({history}) h ON h.item = i.id
-            LEFT JOIN harness_endings f ON f.id = h.final
-            LEFT JOIN ({PARKED.format(first=int(first_event))}) p ON p.item = i.id
-          ) v
-        """
-        return query, (batch,)
+    def _items(
+        self, columns: str, batch: int, arguments: Row = (), *, end: str, item: int | None = None
+    ) -> Iterator[Row]:
+        """Yield columns of a batch's items; ``end`` is the end of the query, with its arguments."""
+        views = views_of_items(self._backend, batch, item)
+        return chain.from_iterable(
+            self._backend.stream(f"SELECT {columns} FROM ({view}) v {end}", arguments)
+            for view in views
+        )
 
     def _read_json(self, text: str, read: Callable[[str], Any]) -> Any:
         try:
@@ -334,9 +345,8 @@ class JournalEditor(JournalReader):
         """
         number = self._number_of(batch)
         if keys is None:
-            columns, arguments = self._items("v.id", number)
-            query = f"{columns} WHERE v.status IN ('failed', 'timed_out')"
-            items = [int(row[0]) for row in self._backend.fetch(query, arguments)]
+            end = "WHERE v.status IN ('failed', 'timed_out')"
+            items = [int(row[0]) for row in self._items("v.id", number, end=end)]
         else:
             items = self._numbers_of(number, batch, keys)
         last, _ = last_numbers(self._backend)
@@ -369,8 +379,7 @@ class JournalEditor(JournalReader):
         """
         number = self._number_of(batch)
         [item] = self._numbers_of(number, batch, [key])
-        query, arguments = self._items("v.parked", number)
-        [(record,)] = self._backend.fetch(f"{query} WHERE v.id = ?", (*arguments, item))
+        [(record,)] = self._items("v.parked", number, end="", item=item)
         states: Parked = {} if record is None else self._parked(int(record))
         chosen = tuple(ids)
         try:
@@ -420,6 +429,7 @@ class JournalEditor(JournalReader):
             changes += _deletions_where("batch = ?", (number,))
             changes.append(("DELETE FROM harness_sessions WHERE batch = ?", (number,)))
             changes.append(("DELETE FROM harness_batches WHERE id = ?", (number,)))
+            changes.append(forget_outlook(batch))
         else:
             digests = self._digests(number, keys)
             count = len(self._numbers_of(number, batch, digests.values()))
@@ -458,8 +468,7 @@ class JournalEditor(JournalReader):
         changes = keep_last_numbers(*last_numbers(self._backend))
         for info in chosen:
             number = self._number_of(info.name)
-            query, arguments = self._items("v.digest", number)
-            ended = self._backend.fetch(f"{query} WHERE v.ended_at < ?", (*arguments, when))
+            ended = list(self._items("v.digest", number, (when,), end="WHERE v.ended_at < ?"))
             count += len(ended)
             changes += _deletions(number, [bytes(digest) for (digest,) in ended])
             if info.last_session_at < when:

@@ -49,6 +49,7 @@ from harness.journal._queries import (
 )
 from harness.journal._source import fingerprint
 from harness.journal._value_form import FormedCodec
+from harness.journal._watch import outlook_note
 from harness.journal._writer import Writer
 from harness.runs import current_run
 
@@ -409,6 +410,24 @@ class IdentifiedJournal:
     def name(self) -> str:
         """Where the journal is kept."""
         return self.journal.name
+
+    async def note_outlook(self, batch: str, *, expected: int | None, limits: str | None) -> None:
+        """Leave a note of how a batch goes on, for whoever watches the journal.
+
+        Args:
+          batch: Its name.
+          expected: How many items it will have; None if nobody knows.
+          limits: How far its limits are used now, in words; None without limits.
+
+        Raises:
+          JournalError: if it can't be written, or the journal is closed.
+
+        Checkpoint: always.
+
+        Cancellation: it is written anyway; only the wait ends.
+        """
+        note = outlook_note(batch, expected=expected, limits=limits)
+        await self.journal._writer.ask(lambda backend: backend.change(note))
 
     def books(self, plan: Plan, source: Source) -> Books:
         """Return what the engine of a fan-out needs to write here."""

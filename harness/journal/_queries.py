@@ -8,7 +8,7 @@ however many nights the journal holds.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.journal._backend import Backend, Row
@@ -112,6 +112,100 @@ def stored(endings: int) -> str:
     """
 
 
+FIRST_STRETCH = 10_000
+"""Items in the first query of `views_of_items`."""
+
+# Each item of a stretch with what it came to. The attempts, tokens and cost are those since it was
+# last reopened.
+VIEW = """
+  SELECT i.id AS id, i.key AS key, i.digest AS digest, i.input_hash AS input_hash,
+    f.value AS value, f.error_type AS error_type, f.error_message AS error_message,
+    f.error_traceback AS error_traceback, coalesce(f.degraded, 0) AS degraded,
+    coalesce(h.attempts, 0) AS attempts, f.ended_at AS ended_at, coalesce(f.seconds, 0) AS seconds,
+    coalesce(h.tokens, 0) AS tokens, coalesce(h.cost_usd, 0) AS cost_usd,
+    CASE WHEN f.status IS NOT NULL THEN f.status WHEN h.lost > 0 THEN 'in_flight'
+      WHEN h.parked IS NOT NULL THEN 'waiting' ELSE 'open' END AS status,
+    CASE WHEN f.status IS NULL THEN h.parked END AS parked
+  FROM harness_items i
+  LEFT JOIN (
+    SELECT v.item AS item, sum(v.begun) - sum(v.given_back) AS attempts,
+      sum(v.begun) - sum(v.ended) AS lost, max(v.final) AS final, max(v.parked) AS parked,
+      sum(v.tokens) AS tokens, sum(v.cost_usd) AS cost_usd
+    FROM (
+      SELECT a.item AS item, a.id AS id, 1 AS begun, 0 AS ended, 0 AS given_back, NULL AS final,
+        NULL AS parked, 0 AS tokens, 0 AS cost_usd
+      FROM harness_attempts a
+      WHERE a.id BETWEEN {first_event} AND {last_event} AND a.item BETWEEN {first} AND {last}
+      UNION ALL
+      SELECT e.item, e.id, 0, CASE WHEN e.attempt IS NULL THEN 0 ELSE 1 END,
+        CASE WHEN e.status IN ('cancelled', 'unstarted') THEN 1 ELSE 0 END,
+        CASE WHEN e.final = 1 THEN e.id END,
+        CASE WHEN e.final = 0 AND e.error_type = 'ApprovalPending' THEN e.id END,
+        e.tokens, e.cost_usd
+      FROM harness_endings e
+      WHERE e.id BETWEEN {first_event} AND {last_event} AND e.item BETWEEN {first} AND {last}
+    ) v
+    LEFT JOIN (
+      SELECT r.item AS item, max(r.id) AS id FROM harness_endings r
+      WHERE r.status = 'reopened' AND r.id <= {last_event} AND r.item BETWEEN {first} AND {last}
+      GROUP BY r.item
+    ) o ON o.item = v.item
+    WHERE v.id > coalesce(o.id, 0)
+    GROUP BY v.item
+  ) h ON h.item = i.id
+  LEFT JOIN harness_endings f ON f.id = h.final
+  WHERE i.batch = {batch} AND i.id BETWEEN {first} AND {last}
+"""
+
+# Only a later session makes another item of a key, since its input had changed.
+NEWEST = """
+  AND i.id NOT IN (
+    SELECT o.id FROM harness_items n
+    JOIN harness_items o ON o.digest = n.digest AND o.id < n.id
+    WHERE n.batch = {batch} AND n.id BETWEEN {later} AND {last_item}
+      AND o.batch = {batch} AND o.id BETWEEN {first} AND {last})
+"""
+
+
+def views_of_items(backend: Backend, batch: int, item: int | None = None) -> Iterator[str]:
+    """Yield queries that together give a batch's items with what they came to.
+
+    Each is for the next stretch of items, twice as long as the one before: so a million items take
+    seven passes over the records, and the first of them is there after one. All see the records
+    there are now; more may be added meanwhile.
+
+    Args:
+      backend: The journal.
+      batch: The number of the batch.
+      item: Only the item with this number.
+    """
+    sessions = backend.fetch(
+        "SELECT first_event, first_item FROM harness_sessions WHERE batch = ? ORDER BY id LIMIT 2",
+        (batch,),
+    )
+    if not sessions:
+        return
+    last_event, last_item = last_numbers(backend)
+    first, stretch = int(sessions[0][1]), FIRST_STRETCH
+    if item is not None:
+        first, last_item, stretch = item, max(item, last_item), 1
+    view = VIEW + (NEWEST if len(sessions) > 1 and item is None else "")
+    while first <= last_item:
+        last = min(first + stretch - 1, last_item)
+        yield view.format(
+            batch=int(batch),
+            first=first,
+            last=last,
+            first_event=int(sessions[0][0]),
+            last_event=last_event,
+            last_item=last_item,
+            later=int(sessions[-1][1]),
+        )
+        if item is not None:
+            return
+        first, stretch = last + 1, 2 * stretch
+
+
 def span_of_batch(backend: Backend, batch: int) -> tuple[int, int, int]:
     """Return a batch's number of sessions, and the event and item its records start from."""
     sessions, event, item = backend.fetch(
@@ -120,14 +214,6 @@ def span_of_batch(backend: Backend, batch: int) -> tuple[int, int, int]:
         (batch,),
     )[0]
     return int(sessions), int(event), int(item)
-
-
-def newest_items(first_item: int) -> str:
-    """Return the query for the numbers of a batch's items, the newest for each key."""
-    return (
-        f"SELECT max(id) AS id FROM harness_items WHERE id >= {int(first_item)} AND batch = ? "
-        "GROUP BY digest"
-    )
 
 
 ORIGIN = "origin"

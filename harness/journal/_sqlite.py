@@ -174,6 +174,10 @@ class SqliteBackend(Backend):
         self._check_unchanged()
         return rows
 
+    def is_written(self) -> bool:
+        """Return whether a process has it open for writing, as far as this user can tell."""
+        return is_locked(self._path)
+
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Execute a statement, and return its cursor."""
         assert self._connection is not None

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from harness.fanout import Totals
 from harness.journal._backend import Backend
-from harness.journal._queries import EVENTS, HISTORY, PARKED, newest_items, span_of_batch
+from harness.journal._queries import span_of_batch, views_of_items
 
 
 def totals_of(backend: Backend, batch: int) -> Totals:
     """Return the totals of a batch."""
-    sessions, first_event, first_item = span_of_batch(backend, batch)
-    history = HISTORY.format(events=EVENTS.format(first=first_event))
-    counts: dict[str, int] = {}
+    sessions, first_event, _ = span_of_batch(backend, batch)
+    counts: Counter[str] = Counter()
     degraded = waiting = 0
-    for status, count, by_fallback, parked in backend.fetch(
-        f"""
-        SELECT coalesce(f.status, 'open'), count(*), coalesce(sum(f.degraded), 0), count(p.id)
-        FROM ({newest_items(first_item)}) n
-        LEFT JOIN ({history}) h ON h.item = n.id
-        LEFT JOIN harness_endings f ON f.id = h.final
-        LEFT JOIN ({PARKED.format(first=int(first_event))}) p ON p.item = n.id
-        GROUP BY coalesce(f.status, 'open')
-        """,
-        (batch,),
-    ):
-        counts[status] = int(count)
-        degraded += int(by_fallback)
-        if status == "open":
-            waiting = int(parked)
+    columns = "v.status, count(*), sum(v.degraded), count(v.parked)"
+    for view in views_of_items(backend, batch):
+        for status, count, by_fallback, parked in backend.fetch(
+            f"SELECT {columns} FROM ({view}) v GROUP BY v.status"
+        ):
+            counts[status] += int(count)
+            degraded += int(by_fallback)
+            waiting += int(parked)
 
     # All the batch's attempts, even for earlier inputs or before a reopening: it was work.
     counted = cancelled = ended = tokens = 0
@@ -67,10 +61,10 @@ def totals_of(backend: Backend, batch: int) -> Totals:
     )[0][0]
     return Totals(
         items=sum(counts.values()),
-        ok=counts.get("ok", 0),
-        failed=counts.get("failed", 0),
-        timed_out=counts.get("timed_out", 0),
-        open=counts.get("open", 0),
+        ok=counts["ok"],
+        failed=counts["failed"],
+        timed_out=counts["timed_out"],
+        open=counts["open"] + counts["in_flight"] + counts["waiting"],
         waiting=waiting,
         degraded=degraded,
         attempts=counted,

@@ -88,7 +88,9 @@ class Turnstile(Generic[T]):
     _free_at: Callable[[T, float], float]
     _take: Callable[[T, float], None]
     _emptied: Callable[[], None] | None = None
-    _exclusive: Callable[[], AbstractContextManager[bool]] | None = None
+    _exclusive: Callable[[], AbstractContextManager[bool]] | None = attrs.field(
+        default=None, alias="exclusive"
+    )
     # Public, because its owner checks on every request whether it is empty.
     line: Line[T] = attrs.field(factory=Line[T], init=False)
     # The one whose sleep has a deadline: the head, unless its time is unknown.

@@ -104,7 +104,7 @@ class SdkModel(CalledModel, AsyncWithOnly):
                     f"{parameter} of model {name!r} is of type {type(value).__name__}, but must be "
                     "a string"
                 )
-        self.context_tokens = context_tokens
+        self.context_tokens: int | None = context_tokens
         self.base_url: str | None = base_url
         self._api_key = api_key
         self._options: Mapping[str, Any] = MappingProxyType(dict(options or {}))

@@ -40,6 +40,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from harness._events import happened
 from harness._outside_trio import refuse_outside_trio
 from harness.limits import Limiter
 from harness.observe._assets import asset
@@ -152,7 +153,7 @@ async def serving_page(
             started.set()
 
     async with beside(run, "harness dashboard"):
-        await started.wait()
+        await happened(started)
         yield f"http://{address}/#{token}"
 
 

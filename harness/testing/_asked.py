@@ -8,6 +8,9 @@ is taken out when it ends.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -23,6 +26,9 @@ class Wishes:
 
     schedule: str | None = None
     """The one schedule to replay, instead of a search."""
+
+    debugger: bool = False
+    """Whether a debugger opens at a failure, so that what stops there is worth keeping."""
 
 
 PER_RUN = "isolated per run, not per call"
@@ -55,7 +61,29 @@ def asked() -> Wishes:
     return _asked
 
 
-def ask(*, schedules: int | None = None, schedule: str | None = None) -> None:
+# harness: shared (an entry goes with its error)
+_stops: WeakKeyDictionary[BaseException, Callable[[], Any]] = WeakKeyDictionary()
+
+
+def keep_stop(error: BaseException, stop: Callable[[], Any]) -> None:
+    """Keep what replays a failure up to the switch that matters, if a debugger was asked for.
+
+    Args:
+      error: The error that the failure is reported with.
+      stop: Returns a context manager: in its block the replay stands still.
+    """
+    if _asked.debugger:
+        _stops[error] = stop
+
+
+def kept_stop(error: BaseException) -> Callable[[], Any] | None:
+    """Return what was kept for an error."""
+    return _stops.get(error)
+
+
+def ask(
+    *, schedules: int | None = None, schedule: str | None = None, debugger: bool = False
+) -> None:
     """Ask for it from now on.
 
     Raises:
@@ -64,4 +92,4 @@ def ask(*, schedules: int | None = None, schedule: str | None = None) -> None:
     global _asked
     if schedules is not None:
         check_count("--schedules", schedules, advice="it is how many each test tries")
-    _asked = Wishes(schedules=schedules, schedule=schedule)
+    _asked = Wishes(schedules=schedules, schedule=schedule, debugger=debugger)

@@ -148,6 +148,7 @@ print(*sorted({name for name in folders - always if name[0] != "_"} | dear))
         ("journal --help", "journal shared"),
         ("audit --help", "testing"),
         ("audit agent.py", "testing"),
+        ("ghostwrite --help", "testing"),
         ("sim-provider --help", "budgets limits models testing"),
         (
             "batch agent.py:echo --input in.txt --output out.jsonl --journal run.db",

@@ -175,7 +175,7 @@ def test_a_journal_tells_which_records_have_changed(capsys: pytest.CaptureFixtur
     assert verify("upper", results="run.db") == 0
     assert "records of the sample that have changed, so not compared: 1 (0)" in lines(capsys)
     assert verify("upper", "--batch", "other", results="run.db") == 2
-    assert "the journal has the batches 'batch'" in capsys.readouterr().err
+    assert "the journal has no batch 'other'; it has 'batch'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -86,8 +86,8 @@ def test_it_takes_as_long_as_the_real_engine_with_the_real_limiters() -> None:
         limit = draw.choice([1, 3, 20, 1_000])
         seconds, took = really(items, limit, limiters)
         found = simulate(iter(items), limit, limiters())
-        assert found.seconds == pytest.approx(seconds, rel=5e-3, abs=0.02), seed
-        # Of two that are due at one moment, trio lets either go first.
+        # Nearly: of two that are due at one moment, trio lets either go first.
+        assert found.seconds == pytest.approx(seconds, rel=0.01, abs=0.1), seed
         assert sum(found.item_seconds) == pytest.approx(sum(took), rel=0.03, abs=0.2), seed
 
 

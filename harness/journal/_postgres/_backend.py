@@ -48,6 +48,11 @@ TOKEN_OR_ERROR = (
 )
 """Divides by zero if the token isn't ours: an error stops the statements on their way."""
 LOCK = "hashtext('harness journal'), hashtext(current_schema())"
+LOCK_AS_OIDS = ", ".join(
+    f"(hashtext({of})::bigint & 4294967295)::oid"
+    for of in ("'harness journal'", "current_schema()")
+)
+"""The same as ``pg_locks`` shows it."""
 
 
 class PostgresBackend(Backend):
@@ -102,6 +107,15 @@ class PostgresBackend(Backend):
         with self.translating():
             self.execute("SET default_transaction_read_only = on")
         self.check_version(self.version(), migrates=False)
+
+    def is_written(self) -> bool:
+        """Return whether a process has it open for writing, as far as this user can tell."""
+        query = f"""
+          SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+          WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database()
+            AND (l.classid, l.objid) IN (SELECT {LOCK_AS_OIDS})
+        """
+        return bool(self.fetch(query)[0][0])
 
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> psycopg.Cursor[Row]:
         """Execute a statement, and return its cursor."""

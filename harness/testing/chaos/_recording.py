@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import attrs
@@ -18,6 +19,7 @@ from harness._arguments import check_count
 from harness._words import error_in_words, repr_of
 from harness.fanout import Result, Results
 from harness.testing.chaos._orders import Order, arrival_orders
+from harness.testing.chaos._recording_file import read, write
 
 T = TypeVar("T")
 
@@ -97,6 +99,50 @@ class Recording(Generic[T]):
             status: Literal["ok", "failed"] = "failed" if isinstance(outcome, Exception) else "ok"
             results.append(Result(index, index, None, None, status, outcome, 1, 0.0, 0.0))
         return Recording(results)
+
+    def save(self, path: str | Path, *, encode: Callable[[Any], Any] = lambda value: value) -> None:
+        """Write the recording to a file, as JSON.
+
+        Args:
+          path: The file. It is replaced.
+          encode: Makes plain data of items, keys and values that are none.
+
+        Raises:
+          TypeError: if one wouldn't come back from the file as it is.
+          OSError: if the file can't be written.
+        """
+        write(path, self.results, encode)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        items: Iterable[Any] | None = None,
+        decode: Callable[[Any], Any] = lambda value: value,
+    ) -> Recording[Any]:
+        """Return the recording that a file holds. Each error in it is a `JournaledError`.
+
+        Args:
+          path: What `save` wrote.
+          items: The items that the program has now; None: whatever was recorded.
+          decode: Reads what ``encode`` made.
+
+        Raises:
+          ValueError: if it is no recording, one of another version, or one of other items: the
+            program has changed since, so record it again.
+          OSError: if the file can't be read.
+        """
+        recording = cls(read(path, decode))
+        if items is not None:
+            pairs = itertools.zip_longest(items, (one.item for one in recording.results))
+            for number, (now, then) in enumerate(pairs):
+                if now != then:
+                    raise ValueError(
+                        f"the program has changed since {path} was recorded: item {number} is "
+                        f"{repr_of(now)}, and was {repr_of(then)}; record it again"
+                    )
+        return recording
 
     def __len__(self) -> int:
         return len(self.results)

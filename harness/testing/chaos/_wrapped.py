@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
-from harness.models import ModelRequest, ModelResponse, ModelStream
 from harness.testing.chaos._fate import CallFate
+
+if TYPE_CHECKING:  # Programs without any model have chaos, too.
+    from harness.models import ModelRequest, ModelResponse, ModelStream
 
 Arguments = tuple[Any, ...]
 
@@ -77,7 +79,7 @@ class _Cut:
 
     async def __anext__(self) -> str | ModelResponse:
         piece = await self._pieces.__anext__()
-        if isinstance(piece, ModelResponse):
+        if not isinstance(piece, str):  # The last piece is the whole response.
             await self._faults.strike(self._fate)
         return piece
 

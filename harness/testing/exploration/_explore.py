@@ -41,6 +41,7 @@ from harness.testing.schedules._other_loops import was_refused_by_loop
 from harness.testing.schedules._permits import noted
 from harness.testing.schedules._task_cancels import Usual, with_cancels
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
+from harness.testing.schedules._ways import Way, check_way
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +62,8 @@ class _Exploration:
     backend: Kind | None = attrs.field(kw_only=True)
     cancel: bool = attrs.field(default=False, kw_only=True)
     """Whether tasks are cancelled."""
+    search: Mapping[str, Any] = attrs.field(default=MappingProxyType({}), kw_only=True)
+    """How to search, as `find_schedule` takes it."""
     judge: Callable[[ScheduleRun], BaseException | None] = attrs.field(
         default=lambda run: judge(run), kw_only=True
     )
@@ -110,6 +113,10 @@ def explore_schedules(
     schedule: str | None = None,
     backend: Kind | None = None,
     cancel: bool = False,
+    search: Way = "mixed",
+    depth: int = 3,
+    enough_below: float | None = None,
+    starved_after: int | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
@@ -122,6 +129,10 @@ def explore_schedules(
     schedule: str | None = None,
     backend: Kind | None = None,
     cancel: bool = False,
+    search: Way = "mixed",
+    depth: int = 3,
+    enough_below: float | None = None,
+    starved_after: int | None = None,
 ) -> Callable[..., Any]:
     """Run a test under many schedules, until it fails under one.
 
@@ -148,19 +159,37 @@ def explore_schedules(
       backend: ``"trio"``, ``"asyncio"`` or ``"threads"``; by default it is told from the test.
       cancel: Whether in half of the schedules a task is cancelled at one of its checkpoints, as by
         `explore_cancellations`, which see for what must hold then. For async tests only.
+      search: ``"distinct"`` runs each order that an assertion could tell from the others;
+        ``"priorities"`` has a known chance to find any fault; ``"random"`` draws each choice;
+        ``"mixed"`` takes turns.
+      depth: How many steps must come in one order for a fault that ``"priorities"`` looks for.
+      enough_below: With ``"random"`` and ``"priorities"``: end the search when the chance that one
+        more schedule shows a new order is below this, with 95 % confidence.
+      starved_after: Fail if a task gets nowhere during so many steps of others, because they take
+        what it waits for again and again.
 
     Raises:
       ScheduleError: when the test fails, with the replay string; from the test's own error. Also
         for a replay string of different code: it says at which decision they diverged.
       TypeError: at once, if what is decorated is no function.
-      ValueError: at once, if ``schedules`` is less than 1, or ``schedule`` is no replay string.
+      ValueError: at once, if ``schedules`` is less than 1, ``schedule`` is no replay string, or
+        there is no such way to search.
 
     Checkpoint: always, if the test is async.
 
     Cancellation: the running schedule is finished first; then no other is started.
     """
     check_count("explore_schedules(schedules=...)", schedules, advice="leave it out for 500")
-    return _decorator("explore_schedules", test, schedules, seed, schedule, backend, cancel)
+    check_way("explore_schedules", search, depth, enough_below, starved_after)
+    if cancel and search != "mixed":
+        raise ValueError(f"with cancel=True there is no search={search!r}; leave one of them out")
+    way = {
+        "search": search,
+        "depth": depth,
+        "enough_below": enough_below,
+        "starved_after": starved_after,
+    }
+    return _decorator("explore_schedules", test, schedules, seed, schedule, backend, cancel, way)
 
 
 @overload
@@ -274,6 +303,7 @@ def _decorator(
     schedule: str | None,
     backend: Kind | None,
     cancel: bool = False,
+    search: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[..., Any]:
     """Return the decorator of this name; or the test that it explores, if that is given."""
     if not isinstance(seed, int) or isinstance(seed, bool):
@@ -281,7 +311,13 @@ def _decorator(
     replayed = None if schedule is None else Schedule.parse(schedule)
     kind = check_kind(f"{name}(backend=...)", backend)
     exploration = _Exploration(
-        name, schedules=schedules, seed=seed, schedule=replayed, backend=kind, cancel=cancel
+        name,
+        schedules=schedules,
+        seed=seed,
+        schedule=replayed,
+        backend=kind,
+        cancel=cancel,
+        search=search,
     )
     decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
@@ -306,11 +342,13 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
 
     @functools.wraps(test)
     async def explored_async(*args: Any, **kwargs: Any) -> None:
-        await in_worker_thread(work(args, kwargs))
+        with _other_examples_passed_over():
+            await in_worker_thread(work(args, kwargs))
 
     @functools.wraps(test)
     def explored_plain(*args: Any, **kwargs: Any) -> None:
-        in_this_thread(work(args, kwargs))
+        with _other_examples_passed_over():
+            in_this_thread(work(args, kwargs))
 
     is_threaded = exploration.backend == "threads" or (exploration.backend is None and not_async)
     explored: Test = explored_plain if is_threaded else explored_async
@@ -328,6 +366,25 @@ def _asked_by_session() -> dict[str, Any]:
     if wishes.schedule is not None and wishes.schedule.startswith("h"):
         changes["schedule"] = Schedule.parse(wishes.schedule)
     return changes
+
+
+class _DivergedError(ScheduleError):
+    """A replay met other code, or other inputs."""
+
+
+@contextmanager
+def _other_examples_passed_over() -> Iterator[None]:
+    """Tell Hypothesis that a schedule isn't for this example, if it runs the test.
+
+    One schedule is replayed for all of a test's examples, and belongs to one of them.
+    """
+    try:
+        yield
+    except _DivergedError:
+        hypothesis = sys.modules.get("hypothesis")
+        if hypothesis is not None and hypothesis.currently_in_test_context():
+            hypothesis.reject()
+        raise
 
 
 class _NotExplorableError(Exception):
@@ -430,6 +487,7 @@ def _explore(
                     task_cancels=cancel,
                     arrivals_only=asked.decorator == "explore_arrivals",
                     backend=asked.backend,
+                    **asked.search,
                 )
             if isinstance(found, Found):
                 state.put_back()
@@ -440,11 +498,12 @@ def _explore(
                     schedules=asked.schedules,
                     seed=asked.seed,
                     decorator=asked.decorator,
+                    put_back=state.put_back,
                 ) from found.error
             if asked.decorator == _CANCELLATIONS:
                 tell(CANCELLED, str(found.schedules_run))
             else:
-                tell(IN_EVERY_ORDER if found.exhausted else EXPLORED)
+                tell(IN_EVERY_ORDER if found.exhausted else EXPLORED, found.in_words)
         finally:
             state.put_back(everything=True)
 
@@ -495,4 +554,5 @@ def _replay(
             "recorded with other code (or with inputs that differ), so it doesn't show here what "
             "it showed there; search again, without schedule="
         ]
-    raise ScheduleError("\n".join(lines), str(schedule), 1) from error
+    kind = ScheduleError if diverged is None else _DivergedError
+    raise kind("\n".join(lines), str(schedule), 1) from error

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from harness._words import errors_in_words
 from harness.errors import CancellationError, ScheduleError
+from harness.testing._asked import keep_stop
 from harness.testing._outcomes import ERROR_WORDS_AT_MOST
 from harness.testing.exploration._timeline import Timeline
 from harness.testing.objects import LocalsWatch, in_a_thread_of_its_own, local_suspects
 from harness.testing.schedules import Found, ScheduleRun, run_schedule
+from harness.testing.schedules._at_the_switch import (
+    StopAtSwitch,
+    Touched,
+    racing_step,
+    stopped_at_switch,
+)
 from harness.testing.schedules._other_loops import starts_a_loop, was_refused_by_loop
+from harness.testing.schedules._permits import noted
+
+RACES_SHOWN = 10
+"""How many pairs of lines a report names."""
 
 
 def failure(
@@ -22,6 +35,7 @@ def failure(
     schedules: int,
     seed: int,
     decorator: str,
+    put_back: Callable[..., None],
 ) -> ScheduleError:
     """Return an error that says that a test fails, under which schedule, and how to see it again.
 
@@ -32,6 +46,7 @@ def failure(
       schedules: How many schedules could have been run.
       seed: The seed of the search.
       decorator: The name of the decorator that runs it again.
+      put_back: Puts back what the test shares with its other runs.
     """
     schedule = found.run.schedule
     replay = str(schedule)
@@ -68,19 +83,50 @@ def failure(
             lines.append("what tasks changed behind each other's back (suspected, not proven):")
         for suspect in suspects:
             lines += [f"  {suspect.path}", *(f"    {line}" for line in suspect.lines)]
+    if found.seen is not None and found.seen.one_way:
+        lines.append("lines that raced, and came in this order only before the failure:")
+        lines += [f"  {race}" for race in found.seen.one_way[:RACES_SHOWN]]
     lines += [
         "to run only this schedule:",
         f'  @{decorator}(schedule="{replay}")',
     ]
     paths = list(dict.fromkeys(suspect.path for suspect in suspects))
-    return ScheduleError("\n".join(lines), replay, found.schedules_run, paths)
+    error = ScheduleError("\n".join(lines), replay, found.schedules_run, paths)
+    context = copy_context()
+
+    def up_to(switch: StopAtSwitch) -> None:
+        put_back()
+        try:
+            with noted():
+                run_schedule(
+                    program,
+                    schedule,
+                    observers=(switch,),
+                    context=context.copy(),
+                    backend=found.run.backend,
+                )
+        finally:
+            put_back(everything=True)
+
+    touched = [
+        Touched(access.thing, access.step, access.kind == "write")
+        for access in locals_watch.accesses
+        if access.path in paths
+    ]
+    step = racing_step(touched, again.order)
+    keep_stop(error, partial(stopped_at_switch, up_to, schedule, step))
+    return error
 
 
 def what_went_wrong(run: ScheduleRun, error: BaseException) -> list[str]:
     """Return the lines about what a run failed with."""
     words = errors_in_words(error, at_most=ERROR_WORDS_AT_MOST)
     lines = [f"  {line}" for line in words.splitlines()]
-    of_runs = [fault.in_words() for fault in run.schedule.faults if not fault.cancels_task]
+    of_runs = [
+        f"{run.labels[fault]!r} fails" if fault in run.labels else fault.in_words()
+        for fault in run.schedule.faults
+        if not fault.cancels_task
+    ]
     of_tasks = () if isinstance(error, CancellationError) else run.cancels  # It says so itself.
     if of_runs or of_tasks:
         lines += ["what was made to go wrong:"]

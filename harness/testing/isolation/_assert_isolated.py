@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
+from functools import partial
 from types import FrameType
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs import RunLocal
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
-from harness.testing._asked import PER_RUN, asked, tell
+from harness.testing._asked import PER_RUN, asked, keep_stop, tell
 from harness.testing._outcomes import Comparison, Equal, IncomparableError
 from harness.testing.isolation._alone import AloneFindings, AnotherKindError, run_each_alone
 from harness.testing.isolation._causes import (
@@ -42,7 +44,7 @@ from harness.testing.isolation._trials import (
     Verdict,
     trial_of,
 )
-from harness.testing.isolation._watch import StepWatch
+from harness.testing.isolation._watch import StepWatch, member_of
 from harness.testing.objects import (
     WHOLE,
     MappingPart,
@@ -51,7 +53,13 @@ from harness.testing.objects import (
     in_a_thread_of_its_own,
     reach_from,
 )
-from harness.testing.schedules import Kind
+from harness.testing.schedules import Kind, Strand
+from harness.testing.schedules._at_the_switch import (
+    StopAtSwitch,
+    Touched,
+    racing_step,
+    stopped_at_switch,
+)
 from harness.testing.schedules._kinds import by_names, check_kind, is_plain, probable_loop
 from harness.testing.schedules._thread import in_worker_thread
 
@@ -421,7 +429,27 @@ def _failure(
     error = ScheduleError(report(findings), findings.replay, found.schedules_run, paths)
     error.leakage = leakage
     error.__cause__ = _first_error(found)
+    if isinstance(trial, AtOnce):
+        touched = [
+            Touched(access.suspect.path, access.step, access.is_write) for access in lines.accesses
+        ]
+        step = racing_step(touched, [step.member for step in watch.steps])
+        up_to = partial(_up_to, subject, trial, copy_context())
+        stop = partial(stopped_at_switch, up_to, trial.schedule, step, counts=_is_a_runs)
+        keep_stop(error, stop)
     return error
+
+
+def _is_a_runs(strand: Strand) -> bool:
+    return member_of(strand) is not None
+
+
+def _up_to(subject: Subject, trial: Trial, context: Context, switch: StopAtSwitch) -> None:
+    """Play a trial for a debugger that opens in the middle of it."""
+    try:
+        context.copy().run(trial.play, subject, [switch])
+    finally:
+        subject.state.put_back(everything=True)
 
 
 def _is_right_in_runs_of_their_own(subject: Subject, trial: Trial) -> bool:

@@ -5,7 +5,12 @@ steps of tasks through the lines of code that touch them.
 """
 
 from harness.testing.objects._loads import Spot, Touch, touches
-from harness.testing.objects._locals import LocalsWatch, local_suspects
+from harness.testing.objects._locals import (
+    LocalAccess,
+    LocalSuspect,
+    LocalsWatch,
+    local_suspects,
+)
 from harness.testing.objects._parts import WHOLE, MappingPart, OpaquePart, Part
 from harness.testing.objects._places import Place, place_of_definition
 from harness.testing.objects._reach import Reached
@@ -16,6 +21,8 @@ from harness.testing.objects._tracing import LineTrace, in_a_thread_of_its_own
 __all__ = [
     "WHOLE",
     "LineTrace",
+    "LocalAccess",
+    "LocalSuspect",
     "LocalsWatch",
     "MappingPart",
     "OpaquePart",

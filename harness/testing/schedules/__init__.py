@@ -15,10 +15,12 @@ from harness.testing.schedules._blocked import BlockedTask
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._faults import faultable, faulty
 from harness.testing.schedules._find import Found, NotFound, find_schedule
+from harness.testing.schedules._orders_seen import OrdersSeen, RacingLines
 from harness.testing.schedules._run_schedule import run_schedule
 from harness.testing.schedules._schedule import Fault, Schedule
 from harness.testing.schedules._strand import Kind, Observer, Strand
 from harness.testing.schedules._task_cancels import after_cancel
+from harness.testing.schedules._ways import PriorityBound
 
 __all__ = [
     "BlockedTask",
@@ -27,6 +29,9 @@ __all__ = [
     "Kind",
     "NotFound",
     "Observer",
+    "OrdersSeen",
+    "PriorityBound",
+    "RacingLines",
     "Schedule",
     "ScheduleRun",
     "Strand",

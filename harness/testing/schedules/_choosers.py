@@ -114,11 +114,14 @@ class Priorities:
 
     priority: dict[int, float] = attrs.field(factory=dict[int, float], init=False)
     decision: int = attrs.field(default=0, init=False)
-    falls_at: frozenset[int] = attrs.field(init=False)
+    falls_to: dict[int, float] = attrs.field(init=False)
+    """The priorities that tasks drop to, by the number of the decision: the last to drop needn't
+    be the lowest, or some faults would never be found."""
 
     def __attrs_post_init__(self) -> None:
         most = max(self.decisions, self.falls, 1)
-        self.falls_at = frozenset(self.random.sample(range(most), self.falls))
+        at = self.random.sample(range(most), self.falls)
+        self.falls_to = {decision: -1.0 - number for number, decision in enumerate(at)}
 
     def choose(self, tasks: Sequence[int]) -> int:
         """Return the index of the task with the highest priority."""
@@ -127,8 +130,8 @@ class Priorities:
             if task not in priority:
                 priority[task] = self.random.random()
         highest = max(tasks, key=priority.__getitem__)
-        if self.decision in self.falls_at:
-            priority[highest] = -1.0 - self.decision  # Below all that dropped before.
+        if self.decision in self.falls_to:
+            priority[highest] = self.falls_to[self.decision]
             highest = max(tasks, key=priority.__getitem__)
         self.decision += 1
         return tasks.index(highest)

@@ -98,6 +98,9 @@ class Control:
     cut_short: bool = attrs.field(default=False, init=False)
     """Whether the program is being ended: what it does now isn't its own doing."""
 
+    idles: int = attrs.field(default=0, init=False)
+    """How often nothing could go on, so that a reply arrived or a clock moved."""
+
     steps: int = attrs.field(default=0, init=False)
     order: list[int] = attrs.field(factory=list[int], init=False)
     """The task of every step that was picked."""
@@ -306,6 +309,7 @@ class Control:
         Returns:
           False if the clock should move, or there is no reply.
         """
+        self.idles += 1
         if not self.pending:
             return False
         # Replies have numbers below 0, so that they can't be confused with those of tasks.

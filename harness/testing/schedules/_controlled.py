@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -81,6 +82,9 @@ class ScheduleRun:
 
     unheard: tuple[str, ...]
     """Errors that nobody waited for: asyncio would only have logged them, a thread printed them."""
+
+    labels: Mapping[Fault, str] = attrs.field(default=MappingProxyType({}), repr=False)
+    """What the faults struck that struck a point with a label; see `faultable`."""
 
     unswitchable: tuple[str, ...] = ()
     """Where a thread was left for another although this build of Python doesn't do that there.
@@ -173,5 +177,6 @@ def run_controlled(
         uncontrolled=frozenset(ending.outside),
         backend=backend.kind,
         unheard=tuple(dict.fromkeys(ending.unheard)),
+        labels=MappingProxyType(control.targets.labels),
         unswitchable=tuple(dict.fromkeys(ending.unswitchable)),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any
 
 import attrs
 import outcome
 
 from harness.errors import DeadlockError, LivelockError
+from harness.testing.schedules._as_traceback import as_traceback
 from harness.testing.schedules._blocked import BlockedTask, blocked_tasks
 from harness.testing.schedules._control import Control
 
@@ -26,6 +28,9 @@ class Ending:
     """What was going on when it had made too many steps."""
 
     deadlocked: list[BlockedTask] | None = attrs.field(default=None, init=False)
+    waits_at: TracebackType | None = attrs.field(default=None, init=False)
+    """Where the main strand waits in a deadlock."""
+
     error: BaseException | None = attrs.field(default=None, init=False)
     """An error of ours, or an observer's."""
 
@@ -60,6 +65,7 @@ class Ending:
         if control.relieve():
             return True
         self.deadlocked = blocked_tasks(control)
+        self.waits_at = as_traceback(control.frames(next(iter(control.numbers))))
         control.cut_short = True
         self.cancel()
         return True
@@ -85,7 +91,7 @@ class Ending:
                     "nothing can wake any",
                     self.deadlocked,
                 )
-            )
+            ).with_traceback(self.waits_at)
         elif self.too_many_steps:
             error = LivelockError(
                 _in_lines(

@@ -2,16 +2,17 @@
 
 Inside ``with faultable(number):`` the code is a *run* that faults can strike by that number: a
 cancel, at any of its steps. A function wrapped by `faulty` can be made to raise or to take longer,
-at any of its calls. The `Schedule` says which of these happen, so they are replayed and shrunk with
-it. Outside a controlled program, both do nothing.
+at any of its calls, and ``faultable("label")`` is a point where an error can be raised. The
+`Schedule` says which of these happen, so they are replayed and shrunk with it. Outside a controlled
+program, all of them do nothing.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import ParamSpec, TypeVar, overload
 
 import trio
 
@@ -24,24 +25,57 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@contextmanager
-def faultable(number: int) -> Iterator[Scope]:
-    """Make the block a run that faults can strike by this number.
+@overload
+def faultable(what: int, /) -> AbstractContextManager[Scope]: ...
 
-    Tasks started in the block belong to it. A cancel that strikes is caught here: the block is left
-    quietly, and the scope's ``cancelled_caught`` is true.
+
+@overload
+def faultable(what: str, /, *, error: Callable[[], Exception] | None = None) -> None: ...
+
+
+def faultable(
+    what: int | str, /, *, error: Callable[[], Exception] | None = None
+) -> AbstractContextManager[Scope] | None:
+    """Let faults strike: the block of a ``with`` by its number, or this very point by its label.
+
+    ``with faultable(1):`` makes the block a run that can be cancelled. Tasks started in the block
+    belong to it. A cancel that strikes is caught here: the block is left quietly, and the scope's
+    ``cancelled_caught`` is true.
+
+    ``faultable("save the order")`` is a point where an error may be raised, in code that is trio's,
+    asyncio's or plain. A report calls it by its label. Where no schedule runs the code, as in
+    production, it returns at once.
 
     Args:
-      number: The number, from 1; 0 is the program outside all such blocks.
+      what: The number of a run, from 1; 0 is the program outside all such blocks. Or a label.
+      error: Makes the error that is raised at a point; by default an `InjectedFault`.
 
-    Yields:
-      The scope that a fault cancels.
+    Returns:
+      For a number: a context manager that gives the scope which a fault cancels.
 
     Raises:
-      ValueError: if the number is less than 1, or was used before in this program.
+      ValueError: if the number is less than 1, or, by the block, if it was used before in this
+        program.
     """
-    if number < 1:
-        raise ValueError(f"runs that faults can strike are numbered from 1, not {number}")
+    if not isinstance(what, str):
+        if what < 1:
+            raise ValueError(f"runs that faults can strike are numbered from 1, not {what}")
+        return _struck_by_number(what)
+    control = controlled.get()
+    if control is not None:
+        targets = control.targets
+        for fault in targets.call(target_of_task.get() or targets.by_number[0], what):
+            if fault.kind == "fail":
+                raise (
+                    error()
+                    if error is not None
+                    else InjectedFault(f"the schedule made this fail: {what}")
+                )
+    return None
+
+
+@contextmanager
+def _struck_by_number(number: int) -> Iterator[Scope]:
     control = controlled.get()
     if control is None:
         with trio.CancelScope() as scope:

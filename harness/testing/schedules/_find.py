@@ -8,9 +8,11 @@ from typing import Any
 
 import attrs
 
+from harness.errors import LivelockError, StarvationError
 from harness.testing.schedules._choosers import Planned
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._kinds import check_kind, probable_kind
+from harness.testing.schedules._orders_seen import OrdersSeen
 from harness.testing.schedules._run_schedule import (
     MOST_STEPS,
     of_its_kind,
@@ -20,8 +22,17 @@ from harness.testing.schedules._run_schedule import (
 from harness.testing.schedules._schedule import Schedule
 from harness.testing.schedules._search import Probe, Search
 from harness.testing.schedules._shrink import Shrinking
+from harness.testing.schedules._starvation import STEPS_OF_OTHERS, starving
 from harness.testing.schedules._strand import Kind, Observer
 from harness.testing.schedules._thread_patches import adopting
+from harness.testing.schedules._ways import (
+    Drawn,
+    PriorityBound,
+    Way,
+    check_way,
+    search_for,
+    seen_by,
+)
 
 LATER_AT_MOST = 4
 """How many decisions later a thread is left, to see whether this build of Python can do that."""
@@ -46,6 +57,9 @@ class Found:
     first: ScheduleRun
     """The failing run as it was found."""
 
+    seen: OrdersSeen | None = None
+    """What the schedules before showed; None if they weren't watched."""
+
 
 @attrs.frozen(eq=False)
 class NotFound:
@@ -60,6 +74,17 @@ class NotFound:
 
     plain: ScheduleRun
     """The run without a switch."""
+
+    seen: OrdersSeen | None = None
+    """Which orders were distinct, and which lines raced; None if schedules weren't watched."""
+
+    bound: PriorityBound | None = None
+    """How likely a search by priorities was to find a fault; None for other ways."""
+
+    @property
+    def in_words(self) -> str:
+        """What passing says; empty if no more was asked for than to search."""
+        return "; ".join(str(one) for one in (self.seen, self.bound) if one is not None)
 
 
 def find_schedule(
@@ -76,6 +101,10 @@ def find_schedule(
     observers: tuple[Observer, ...] = (),
     shrink: bool = True,
     backend: Kind | None = None,
+    search: Way = "mixed",
+    depth: int = 3,
+    enough_below: float | None = None,
+    starved_after: int | None = None,
 ) -> Found | NotFound:
     """Run a program under many schedules until it fails under one, and shrink that one.
 
@@ -95,17 +124,32 @@ def find_schedule(
       shrink: Whether to shrink the failing schedule.
       backend: ``"trio"`` or ``"asyncio"``; by default it is told from the code. If only its first
         wait tells, the program is begun twice.
+      search: ``"distinct"`` runs each order that differs from the others for an assertion, and
+        every one if there are few enough; ``"priorities"`` draws priorities for the tasks, which
+        has a known chance to find any fault; ``"random"`` draws each choice; ``"mixed"`` takes
+        turns. ``"distinct"`` watches what steps touch, so its schedules cost several times as much.
+      depth: How many steps must come in one order for a fault that ``"priorities"`` looks for.
+      enough_below: Watch the schedules of a search that draws them, and end it when the chance that
+        one more shows a new order is below this, with 95 % confidence.
+      starved_after: Watch the schedules, and fail if a task gets nowhere during so many steps of
+        others, because they take what it waits for. Without it, only a livelock is looked into.
 
     Returns:
       The failure, or what can be said without one.
 
     Raises:
-      ValueError: if ``schedules`` is less than 1, or there is no such backend.
+      ValueError: if ``schedules`` is less than 1, or there is no such backend or way to search.
       RuntimeError: if this thread has an event loop, or its steps can't be controlled.
     """
     if schedules < 1:
         raise ValueError(f"schedules must be at least 1, not {schedules}")
     fixed = check_kind("find_schedule(backend=...)", backend)
+    check_way("find_schedule", search, depth, enough_below, starved_after)
+    if search != "mixed" and (task_cancels or arrivals_only):
+        raise ValueError(
+            f"search={search!r} is about the order of steps alone; leave it out where tasks are "
+            "cancelled, or only replies are varied"
+        )
     refuse_inside_a_loop("find_schedule")
     judged = judge or (lambda run: run.error)
     most_steps = MOST_STEPS
@@ -118,14 +162,22 @@ def find_schedule(
     def run_as(kind: Kind, probe: Probe) -> ScheduleRun:
         if prepare is not None:
             prepare()
+        if starved_after is not None:
+            probe = starving(probe, starved_after)
         return run_probe(target, probe, observers=observers, most_steps=most_steps, backend=kind)
 
     with adopting(target):
-        search = Search(seed, cancels, task_cancels, arrivals_only)
+        usual = Search(seed, cancels, task_cancels, arrivals_only)
+        searching = search_for(
+            search, usual, schedules=schedules, depth=depth, enough_below=enough_below
+        )
         plain: ScheduleRun | None = None
+        if search != "mixed" and not fixed:
+            # Other searches learn from every probe, so none may be begun twice.
+            fixed = kind = of_its_kind(kind, partial(run_as, probe=Probe(Planned({})))).backend
         schedules_run = 0
         uncontrolled = False
-        for probe in search.probes():
+        for probe in searching.probes():
             if schedules_run >= schedules:
                 break
             if go_on is not None:
@@ -143,15 +195,37 @@ def find_schedule(
                     fails = _fails_like(error, judged)
                     simplest = Shrinking(run, fails, made).shrink()
                     simplest = _where_this_build_switches(run, fails, simplest)
-                return Found(simplest, judged(simplest) or error, schedules_run, made)
+                error = judged(simplest) or error
+                if isinstance(error, LivelockError):
+                    error = _looked_into(run, simplest, error)
+                return Found(
+                    simplest, error, schedules_run, made, seen_by(searching, not uncontrolled)
+                )
             if plain is None:
                 plain = made
                 # With far more steps than the plain run, a program is assumed to go on forever.
                 most_steps = max(LEAST_STEPS, 20 * made.steps)
             uncontrolled |= bool(made.uncontrolled)
-            search.learn(probe, made)
+            searching.learn(probe, made)
     assert plain is not None
-    return NotFound(schedules_run, search.exhausted and not uncontrolled, plain)
+    seen = seen_by(searching, not uncontrolled)
+    exhausted = searching.exhausted and not uncontrolled
+    return NotFound(
+        schedules_run,
+        exhausted if seen is None else seen.exhaustive,
+        plain,
+        seen,
+        searching.bound() if isinstance(searching, Drawn) else None,
+    )
+
+
+def _looked_into(
+    run: Callable[[Probe], ScheduleRun], endless: ScheduleRun, error: LivelockError
+) -> BaseException:
+    """Return who is starved in a program that doesn't end; what it failed with if nobody is."""
+    again = Probe(Planned(endless.schedule.choices()), endless.schedule.faults)
+    found = run(starving(again, STEPS_OF_OTHERS)).error
+    return found if isinstance(found, StarvationError) else error
 
 
 def _where_this_build_switches(

@@ -106,7 +106,7 @@ def run_probe(
         probe.chooser,
         backend=BACKENDS[backend](),
         faults=probe.faults,
-        observers=observers,
+        observers=(*observers, *probe.observers),
         most_steps=most_steps,
     )
 

@@ -27,6 +27,7 @@ from harness.testing.schedules._choosers import (
 )
 from harness.testing.schedules._controlled import ScheduleRun
 from harness.testing.schedules._schedule import Fault, Schedule
+from harness.testing.schedules._strand import Observer
 from harness.testing.schedules._sweep import Sweep
 from harness.testing.schedules._systematic import Deviations, Systematic
 from harness.testing.schedules._targets import Wait
@@ -43,6 +44,9 @@ class Probe:
     faults: tuple[Fault, ...] = ()
     deviations: Deviations | None = None
     """What a systematic probe consists of."""
+
+    observers: tuple[Observer, ...] = ()
+    """What looks on for the search."""
 
 
 @attrs.define(eq=False)
@@ -96,6 +100,11 @@ class Search:
             elif turn % 4 or not self.exhausted:
                 yield Probe(self._at_random(turn))
             turn += 1
+
+    def faults(self) -> Iterator[Probe]:
+        """Yield what to run when the orders without a fault are known; endless if there is one."""
+        while self._sweep:
+            yield Probe(Uniform(Random(self._random.getrandbits(64))), self._sweep.propose())
 
     def learn(self, probe: Probe, run: ScheduleRun) -> None:
         """Learn what a run had to decide, and what could have been struck."""

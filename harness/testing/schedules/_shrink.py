@@ -22,6 +22,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import attrs
 
@@ -38,6 +39,10 @@ MOST_SECONDS = 1.5
 
 MOST_BLOCKS_TO_REARRANGE = 24
 """Up to how many blocks two changes are tried at once."""
+
+
+class _EnoughError(Exception):
+    """As much has been spent as is to be spent."""
 
 
 @attrs.define(eq=False)
@@ -77,8 +82,9 @@ class Shrinking:
 
     def shrink(self) -> ScheduleRun:
         """Return the simplest failing run that can be found in reasonable time."""
-        while self._leave_out() or self._join_blocks() or self._lower() or self._rearrange():
-            pass
+        with suppress(_EnoughError):
+            while self._leave_out() or self._join_blocks() or self._lower() or self._rearrange():
+                pass
         return self.best
 
     # Deviations ---------------------------------------------------------------------------------
@@ -149,7 +155,10 @@ class Shrinking:
 
     def _try(self, what: object, chooser: Callable[[], Chooser], faults: tuple[Fault, ...]) -> bool:
         """Run it, unless that was done before; keep it if it fails and is simpler."""
-        if what in self._tried or self.runs >= MOST_RUNS or time.thread_time() > self._until:
+        if self.runs >= MOST_RUNS or time.thread_time() > self._until:
+            # An endless program has so many steps that even to think of more changes takes long.
+            raise _EnoughError
+        if what in self._tried:
             return False
         self._tried.add(what)
         self.runs += 1

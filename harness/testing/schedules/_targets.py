@@ -83,6 +83,8 @@ class Targets:
         """The target that made the last step, until it is known whether it has to wait now."""
         self.struck_tasks: StruckTasks | None = None
         """What cancels tasks; set by the program, before it starts any."""
+        self.labels: dict[Fault, str] = {}
+        """What the faults struck that struck a point with a label."""
         self._task_steps: dict[int, int] = {}
         self._struck_tasks_by: list[Fault] = []
         self._by_step: dict[tuple[int, int], list[Fault]] = {}
@@ -148,10 +150,13 @@ class Targets:
         while self._after_step:
             self._after_step.pop()()
 
-    def call(self, target: Target) -> Sequence[Fault]:
-        """Count a call to a function that can be made to go wrong; return what should go wrong."""
+    def call(self, target: Target, label: str = "") -> Sequence[Fault]:
+        """Count a call that can be made to go wrong, or a point; return what should go wrong."""
         target.calls += 1
-        faults = self._by_call.get((target.number, target.calls), ())
+        faults = self._by_call.get((target.number, target.calls), [])
+        if label:  # A point takes no time.
+            faults = [fault for fault in faults if fault.kind == "fail"]
+            self.labels.update((fault, label) for fault in faults)
         target.struck.extend(faults)
         return faults
 

@@ -37,6 +37,7 @@ import trio
 from harness._words import errors_in_words
 from harness.errors import CancellationError
 from harness.runs._frames import describe_wait, is_user_code, place
+from harness.testing.schedules._as_traceback import as_traceback
 from harness.testing.schedules._blocked import task_name
 from harness.testing.schedules._control import Control, GiveUp, controlled
 from harness.testing.schedules._handlers import is_handling
@@ -106,6 +107,9 @@ class _Strike:
     """The task that was cancelled."""
 
     words: str
+    at: types.TracebackType | None
+    """Where the test was then, and the task."""
+
     went_on: str | None = None
     """Where it waits next, as if it had not been cancelled."""
 
@@ -212,7 +216,8 @@ class TaskCancels:
             raise error
         if findings:
             struck = ", and ".join(strike.words for strike in self.strikes)
-            raise CancellationError("\n".join([f"{struck}:", *findings])) from error
+            found = CancellationError("\n".join([f"{struck}:", *findings]))
+            raise found.with_traceback(self.strikes[0].at) from error
 
     async def _check(self) -> Exception | None:
         for check in self.checks:
@@ -287,7 +292,11 @@ class TaskCancels:
         if target is not strand:
             words += f", from {self._name(target)}"
         self.control.most_steps = self.control.steps + self._steps_to_spread
-        self.strikes.append(_Strike(self.control.numbers[target], target, words))
+        frames = [*self.control.frames(self._main)]
+        if target is not self._main:
+            frames += self.control.frames(target)
+        at = as_traceback(frames)
+        self.strikes.append(_Strike(self.control.numbers[target], target, words, at))
         self._note_shielded()
         if watch is not None:
             self._cancel(watch)

@@ -1,4 +1,4 @@
-"""Draw schedules, outcomes and trees of runs with Hypothesis.
+"""Draw schedules, outcomes, trees of runs and concurrent calls with Hypothesis.
 
 Needs the extra ``testing`` (Hypothesis)::
 
@@ -13,14 +13,17 @@ from harness._lazy import lazy
 from harness.testing.strategies._run_tree import Ending, PlannedError, RunTree
 
 if TYPE_CHECKING:
+    from harness.testing.strategies._machine import ConcurrentStateMachine, at_once
     from harness.testing.strategies._strategies import outcomes, results, run_trees, schedules
 else:
     __getattr__, __dir__ = lazy(extras={"hypothesis": "testing"})
 
 __all__ = [
+    "ConcurrentStateMachine",
     "Ending",
     "PlannedError",
     "RunTree",
+    "at_once",
     "outcomes",
     "results",
     "run_trees",

@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import operator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,3 +192,61 @@ async def test_every_combination_of_failures_gives_one_result_per_item() -> None
 
         results = await harness.fan_out(work, range(4), policy=harness.BestEffort())
         assert {result.item for result in results.failed} == failing
+
+
+async def test_a_recording_comes_back_from_a_file(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async def ask(expert: str) -> dict[str, str]:
+        await trio.sleep(len(expert))
+        if expert == "bo":
+            raise ConnectionError("busy")
+        return {"says": expert.upper()}
+
+    experts = ["ann", "bo"]
+    results = await harness.fan_out(ask, experts, policy=harness.BestEffort())
+    Recording(results).save(tmp_path / "asked.json")
+    again = Recording.load(tmp_path / "asked.json", items=experts)
+    for then, now in zip(results, again.results, strict=True):
+        assert (now.key, now.item, now.status, now.run_id) == (
+            *(then.key, then.item, then.status),
+            then.run_id,
+        )
+        assert (now.started_at, now.ended_at) == (then.started_at, then.ended_at)
+    assert again.results[0].value == {"says": "ANN"}
+    assert str(again.results[1].error) == "ConnectionError: busy"
+    assert await again.worker()("ann") == {"says": "ANN"}
+
+
+def test_a_recording_of_a_changed_program_or_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "asked.json"
+    asked = [("ann", "yes"), ("bo", "no")]
+    Recording(
+        harness.Result(index, index, item, None, "ok", value, 1, 0.0, 0.0)
+        for index, (item, value) in enumerate(asked)
+    ).save(path)
+    changed = ((["ann", "cy"], "item 1 is 'cy', and was 'bo'"), (["ann"], "item 1 is None"))
+    for items, said in changed:
+        with pytest.raises(ValueError, match=f"the program has changed .* {said}"):
+            Recording.load(path, items=items)
+    path.write_text(path.read_text().replace('"version": 1', '"version": 9'))
+    with pytest.raises(ValueError, match="is of version 9, and this harness reads 1"):
+        Recording.load(path)
+    for text in ("{", "[]"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="is no recording"):
+            Recording.load(path)
+    path.write_text('{"format": "harness recording", "version": 1, "results": [{"index": 0}]}')
+    with pytest.raises(ValueError, match=r"can't be read \(KeyError"):
+        Recording.load(path)
+
+
+def test_only_what_comes_back_as_it_is_is_saved(tmp_path: Path) -> None:
+    recording = Recording.of_values([(1, 2)])
+    with pytest.raises(TypeError, match=r"the value \(1, 2\) doesn't come back from JSON"):
+        recording.save(tmp_path / "asked.json")
+    recording.save(tmp_path / "asked.json", encode=lambda it: list(it) if it == (1, 2) else it)
+    again = Recording.load(
+        tmp_path / "asked.json", decode=lambda it: tuple(it) if isinstance(it, list) else it
+    )
+    assert again.results[0].value == (1, 2)

@@ -359,3 +359,60 @@ async def test_a_story_without_a_line_is_left_out() -> None:
     with pytest.raises(ScheduleError) as caught:
         await test()
     assert "in this order:" not in str(caught.value)
+
+
+# How to search ----------------------------------------------------------------------------------
+
+
+class Account:
+    """Something whose check and use are apart."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    async def spend(self, amount: int) -> None:
+        if self.left >= amount:
+            await trio.lowlevel.checkpoint()
+            self.left -= amount
+
+
+async def spend(*amounts: int, left: int) -> None:
+    account = Account(left)
+    async with trio.open_nursery() as nursery:
+        for amount in amounts:
+            nursery.start_soon(account.spend, amount)
+    assert account.left >= 0
+
+
+@explore_schedules(search="distinct")
+async def test_a_test_can_ask_for_every_distinct_order() -> None:
+    await spend(10, 20, left=30)
+
+
+@explore_schedules(search="priorities", depth=2, schedules=20)
+async def test_a_test_can_ask_for_priorities() -> None:
+    await spend(10, 20, left=30)
+
+
+@explore_schedules(search="random", enough_below=0.3, starved_after=100, schedules=200)
+async def test_a_test_can_ask_to_stop_when_enough_was_seen() -> None:
+    await spend(10, 20, left=30)
+
+
+async def test_a_failure_of_a_watched_search_replays_and_names_lines_of_one_order() -> None:
+    explored = explore_schedules(search="distinct")(lambda: spend(70, 60, left=100))
+    with pytest.raises(ScheduleError) as caught:
+        await explored()
+    assert "to run only this schedule" in str(caught.value)
+    assert "lines that raced, and came in this order only before the failure" in str(caught.value)
+    assert "(Account.left)" in str(caught.value)
+    replayed = explore_schedules(schedule=caught.value.schedule)(lambda: spend(70, 60, left=100))
+    with pytest.raises(ScheduleError, match="under the schedule that was given"):
+        await replayed()
+
+
+def test_a_search_that_does_not_exist_is_refused_where_it_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="must be one of 'mixed'"):
+        explore_schedules(search="depth-first")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="with cancel=True there is no search='distinct'"):
+        explore_schedules(search="distinct", cancel=True)

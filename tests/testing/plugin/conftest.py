@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -31,15 +32,25 @@ class Ran:
         found = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED) \S+?::(\S+)", self.text, re.MULTILINE)
         return {name: outcome for outcome, name in found}
 
+    @property
+    def printed(self) -> list[str]:
+        """The arguments of the command that replays the first failure."""
+        found = re.search(
+            r"^(?:  |(?:E +)?replay: )pytest (.*--schedule=.*)$", self.text, re.MULTILINE
+        )
+        assert found is not None, self.text
+        return shlex.split(found[1])
+
 
 RunPytest = Callable[..., Ran]
+PLUGINS = {"trio": "pytest_trio.plugin", "anyio": "anyio.pytest_plugin"}
 
 
 @pytest.fixture
-def run_pytest(tmp_path: Path) -> RunPytest:
-    def run(text: str, *options: str, plugins: tuple[str, ...] = ("trio",), ini: str = "") -> Ran:
-        (tmp_path / "test_it.py").write_text(textwrap.dedent(text))
-        (tmp_path / "pytest.ini").write_text("[pytest]\n" + textwrap.dedent(ini))
+def run_as_given(tmp_path: Path) -> RunPytest:
+    """Run pytest with some arguments in the folder of the test, with the plugins they name."""
+
+    def run(*arguments: str, typed: str = "") -> Ran:
         # Nothing of this very run may leak in: neither its options nor its plugins.
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
@@ -48,17 +59,33 @@ def run_pytest(tmp_path: Path) -> RunPytest:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        names = {"trio": "pytest_trio.plugin", "anyio": "anyio.pytest_plugin"}
-        loaded = [f"-p{names.get(plugin, plugin)}" for plugin in ("harness_pytest", *plugins)]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-rA", "-pno:cacheprovider", *loaded, *options],
+            [sys.executable, "-m", "pytest", *arguments],
             cwd=tmp_path,
             env=environment,
+            input=typed,
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,
             check=False,
         )
         return Ran(done.returncode, done.stdout + done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def run_pytest(tmp_path: Path, run_as_given: RunPytest) -> RunPytest:
+    def run(
+        text: str,
+        *options: str,
+        plugins: tuple[str, ...] = ("trio",),
+        ini: str = "",
+        typed: str = "",
+    ) -> Ran:
+        (tmp_path / "test_it.py").write_text(textwrap.dedent(text))
+        (tmp_path / "pytest.ini").write_text("[pytest]\n" + textwrap.dedent(ini))
+        loaded = [f"-p{PLUGINS.get(plugin, plugin)}" for plugin in ("harness_pytest", *plugins)]
+        return run_as_given("-rA", "-pno:cacheprovider", *loaded, *options, typed=typed)
 
     return run

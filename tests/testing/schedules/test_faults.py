@@ -4,8 +4,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from harness.errors import InjectedFault
-from harness.testing import NotFound, faultable, faulty, find_schedule, run_schedule
+from harness.errors import InjectedFault, ScheduleError
+from harness.testing import (
+    NotFound,
+    explore_schedules,
+    faultable,
+    faulty,
+    find_schedule,
+    run_schedule,
+)
 from harness.testing.schedules import Fault, Found
 from harness.testing.schedules._step_backend import StepBackend
 from tests.testing.schedules.programs import each_backend, run_with
@@ -167,3 +174,51 @@ def test_failing_calls_are_searched_for_too() -> None:
     assert isinstance(found, Found)
     assert "fail" in [fault.kind for fault in found.run.schedule.faults]
     assert found.run.schedule.size[0] <= 3
+
+
+async def order(notes: list[str]) -> None:
+    notes.append("charged")
+    await trio.lowlevel.checkpoint()
+    try:
+        faultable("save the order", error=lambda: ConnectionError("no database"))
+    except ConnectionError:
+        notes.append("left as it was")  # It should have given back the money.
+
+
+def test_a_point_fails_by_name_and_the_report_calls_it_so() -> None:
+    @explore_schedules
+    async def test_orders() -> None:
+        notes: list[str] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(order, notes)
+            nursery.start_soon(order, notes)
+        assert "left as it was" not in notes
+
+    with pytest.raises(ScheduleError) as caught:
+        trio.run(test_orders)
+    said = str(caught.value)
+    assert "what was made to go wrong:\n  'save the order' fails\n" in said
+    assert ":f0@1:" in str(caught.value.schedule)
+
+
+def test_points_work_in_plain_functions_and_threads() -> None:
+    def program() -> str:
+        faultable("read")
+        try:
+            faultable("write")
+        except InjectedFault as error:
+            return str(error)
+        return "written"
+
+    assert run_schedule(program).outcome.unwrap() == "written"
+    assert run_schedule(program, "h1:-:f0@2:-").outcome.unwrap() == (
+        "the schedule made this fail: write"
+    )
+    assert isinstance(run_schedule(program, "h1:-:f0@1:-").error, InjectedFault)
+
+
+def test_a_point_does_nothing_where_no_schedule_runs_it() -> None:
+    """Such points stay in programs that go into production."""
+    faultable("save the order", error=AssertionError)
+    with pytest.raises(ValueError, match="numbered from 1, not 0"):
+        faultable(0)

@@ -1,0 +1,123 @@
+"""A journal of a million items: the first answer comes soon, and memory doesn't grow with it."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from harness.cli._diff import Comparison, Pairing
+from harness.cli._recorded import of_item, results_in
+from harness.cli._where import Where
+from harness.journal import open_journal, read_journal
+from harness.journal._codec import digest_of_key, key_to_json
+from tests.scale import scaled
+
+ITEMS = scaled(20_000, full=1_000_000)
+FIRST_SECONDS = 2.0
+"""Of processor time: the machine may be busy with other things."""
+BYTES_MORE_AT_MOST = 150_000_000
+"""The caches of two files and of a temporary one, and what waits for its counterpart. A million
+items in memory would be ten times that."""
+
+
+async def begin(path: Path) -> None:
+    async with open_journal(path) as journal:
+        await journal.open_batch("batch", target="m.f", settings={})
+
+
+def fill(path: Path, *, slow: int) -> None:
+    """Write what a batch of so many items leaves; the last of them are in flight."""
+    trio.run(begin, path)
+    with sqlite3.connect(path) as journal:
+        [(batch, session)] = journal.execute("SELECT batch, id FROM harness_sessions")
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for at in range(1, ITEMS + 1):
+                key = key_to_json(f"t{at}")
+                yield at, batch, digest_of_key(batch, key), key, b"h"
+
+        journal.executemany("INSERT INTO harness_items VALUES (?, ?, ?, ?, ?)", rows())
+        journal.executemany(
+            "INSERT INTO harness_attempts VALUES (?, ?, ?, 0, ?)",
+            ((2 * at, at, session, at / 30) for at in range(1, ITEMS + 1)),
+        )
+        journal.executemany(
+            f"INSERT INTO harness_endings VALUES (?, ?, ?, {session}, ?, 1, 0, ?, ?, ?, ?, ?, 9, "
+            "0.1, NULL)",
+            (
+                (
+                    2 * at + 1,
+                    at,
+                    2 * at,
+                    *("ok", at / 30 + 1, 1.0, f'{{"n":{at % slow}}}', None, ""),
+                )
+                if at % 100
+                else (2 * at + 1, at, 2 * at, *("timed_out", at / 30, 1.0, None, "Late", "no"))
+                for at in range(1, ITEMS - 9)
+            ),
+        )
+    journal.close()
+
+
+@pytest.fixture(scope="module")
+def journals(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("large")
+    paths = [folder / "a.db", folder / "b.db"]
+    for path, slow in zip(paths, (7, 8), strict=True):
+        fill(path, slow=slow)
+    return paths
+
+
+def peak_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1_024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+@pytest.mark.xdist_group("large journals")
+class TestLargeJournals:
+    """They share two journals, which take a while to write."""
+
+    def test_where_finds_the_first_soon(self, journals: list[Path]) -> None:
+        where, before, begun = Where('status == "timed_out"'), peak_bytes(), time.process_time()
+        with read_journal(journals[0]) as reader:
+            found = (one for one in reader.items("batch") if where.matches(of_item(one).field))
+            assert next(found).key == "t100"
+            assert time.process_time() - begun < FIRST_SECONDS
+            assert 1 + sum(1 for _ in found) == (ITEMS - 10) // 100
+        assert peak_bytes() - before < BYTES_MORE_AT_MOST
+
+    def test_watch_counts_all_soon(self, journals: list[Path]) -> None:
+        before, begun = peak_bytes(), time.process_time()
+        with read_journal(journals[0]) as reader:
+            found = reader.progress()
+        assert time.process_time() - begun < FIRST_SECONDS
+        assert (found.state, found.in_flight, found.done) == ("dead", 10, ITEMS - 10)
+        assert peak_bytes() - before < BYTES_MORE_AT_MOST
+
+    def test_diff_tells_the_first_soon(self, journals: list[Path]) -> None:
+        before, begun = peak_bytes(), time.process_time()
+        comparison = Comparison(slower=2, dearer=2)
+        sides = [results_in(str(path), batch=None, without_key=lambda: None) for path in journals]
+        pairing = Pairing(("a", "b"))
+        told = (
+            difference
+            for one, other in pairing.pairs(*sides, exact=True)
+            if one is not None and other is not None
+            for difference in comparison.of_pair(one, other)
+        )
+        assert next(told).kind == "changed"
+        assert time.process_time() - begun < FIRST_SECONDS
+        assert sum(1 for _ in told) > ITEMS / 2
+        pairing.close()
+        assert comparison.found.after == ITEMS
+        assert peak_bytes() - before < BYTES_MORE_AT_MOST
