@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 
 import attrs
@@ -111,7 +111,9 @@ def constraint_of(
         return "nothing binds: all this took no time"
     in_line = work.get("limiter", 0)
     if limits and in_line >= LARGE * sum(part for name, part in work.items() if name != "idle"):
-        fullest = limits[0]
+        # Of the limiter whose line took longest: another may be as full, and hold up nobody.
+        waited = _waited(traced)
+        fullest = max(limits, key=lambda one: (waited[one.limiter], one.used))
         taken = "is taken" if fullest.amount == 1 else "are taken"
         return (
             f"{fullest} {'bind' if fullest.period else taken}: {fullest.used:.0%} used; "
@@ -159,6 +161,16 @@ _BINDS = {
     "own": "the program's own code, step by step, binds",
     "cleanup": "cleaning up binds",
 }
+
+
+def _waited(traced: Traced) -> Counter[str]:
+    """Return how long runs waited in the line of each limiter."""
+    waited: Counter[str] = Counter()
+    for run in traced.runs.values():
+        for wait in run.waits:
+            if wait.reason == "limiter":
+                waited[wait.on] += (run.ended if wait.ended is None else wait.ended) - wait.started
+    return waited
 
 
 def _workers(traced: Traced) -> int:

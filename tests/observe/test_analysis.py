@@ -433,3 +433,21 @@ async def test_one_place_is_called_one(tmp_path: Path, autojump_clock: MockClock
         await harness.fan_out(work, range(3))
     constraint = analyse(tmp_path / "t").constraint
     assert constraint.startswith("the only place of limiter 'desk' is taken: 100% used")
+
+
+async def test_the_limiter_whose_line_took_longest_binds(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    desk, full = Limiter("desk", concurrent=2), Limiter("full", requests_per_minute=60)
+
+    async def work(item: int) -> None:
+        async with desk.reserve():
+            await trio.sleep(2)
+            async with full.reserve():  # As many as it allows, and nobody waits.
+                pass
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, range(60))
+    analysis = analyse(tmp_path / "t")
+    assert {use.limiter: round(use.used, 1) for use in analysis.limits} == {"full": 1, "desk": 1}
+    assert analysis.constraint.startswith("the 2 places of limiter 'desk' are taken")
