@@ -45,21 +45,26 @@ def errors_in_words(error: BaseException, *, at_most: int = WORDS_AT_MOST) -> st
 
 _SECRETS = r"""
     (?P<named>
-      ["']? \b \w* (?: api_?key | token | secret | passwd | password | authorization ) \b ["']?
-      \s* [:=] \s* (?: [bru]? ["'] )? (?: (?: bearer | basic ) \s+ )?
+      ["']? \b \w* (?: (?: api | access | private | auth ) [_-]? key | token | secret | passwd
+        | password | authorization | cookie ) \b ["']?
+      (?: \s* [:=] | (?<=["']) \s* , (?= \s* [bru]? ["'] ) ) \s*
+      (?: [bru]? ["'] )? (?: (?: bearer | basic ) \s+ )?
     ) [^\s"',;)\]}]{6,}
     | (?P<scheme> \b (?: bearer | basic ) \s+ ) [\w.~+/=-]{8,}
-    | (?P<user> :// [^\s/:@]+ : ) [^\s/@]+ (?= @ )
+    | (?P<user> :// [^\s/:@]* : ) [^\s/@]+ (?= @ )
     | \b (?: sk | pk | rk | xox[abps] ) - [\w-]{8,}
     | \b gh[pousr]_ \w{8,}
     | \b AKIA [0-9A-Z]{12,}
+    | \b AIza [\w-]{20,}
+    | \b (?: hf_ | glpat- ) \w{8,}
+    | \b eyJ [\w-]{8,500} \. [\w-]{8,} (?: \. [\w-]* )?
     """
 """Compiled when first needed, because that would slow down ``import harness``."""
 
 _LOOKED_AT_MOST = 20 * WORDS_AT_MOST
 
 
-_HINTS = r"key|token|secret|passw|authoriz|bearer|basic|://|[spr]k-|xox[abps]-|gh[pousr]_|akia"
+_HINTS = r"key|token|secret|passw|authoriz|bearer|basic|://|[spr]k-|xox[abps]-|gh[pousr]_|akia|aiza|hf_|glpat|eyj|cookie"
 """What every secret has in it: looking for this first is ten times as fast."""
 
 

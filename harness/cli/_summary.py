@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from harness._pace import rate
+from harness._words import masked
 from harness.cli._csv_header import COMMA, shown
 from harness.cli._errors import (
     EXIT_FAILED,
@@ -198,7 +199,9 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
 
 
 def _shortened(text: str, *, most: int = 200) -> str:
-    line = " ".join(text.split())
+    # Masked before it is cut to length, because half a secret isn't recognized.
+    line = masked(" ".join(text[: 10 * most].split()))
+    line = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 

@@ -58,7 +58,7 @@ class _Several(ABC):
         self._members = tuple(limiter._grants for limiter in self.limiters)
         self._shared = tuple(member.exclusive for member in self._members if member.exclusive)
         self._turnstile: Turnstile[SeveralReservation] = Turnstile(
-            self._free_at, self._take_from_line, exclusive=self._exclusive if self._shared else None
+            self._free_at, self._take_from_line, None, self._exclusive if self._shared else None
         )
         self._listening = False
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from harness.observe._read import refuse_same
 from harness.observe._runs import TracedRun, load
 
 _PER_MICROSECOND = 1_000
@@ -26,8 +27,9 @@ def export_chrome(path: str | os.PathLike[str], output: str | os.PathLike[str]) 
 
     Raises:
       OSError: if a file can't be read or written.
-      ValueError: if ``path`` is no trace.
+      ValueError: if ``path`` is no trace, or ``output`` is the same file.
     """
+    refuse_same(path, output)
     runs = load(path).runs.values()
     with open(output, "w", encoding="ascii") as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')

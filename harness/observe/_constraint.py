@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 
 import attrs
@@ -38,7 +38,8 @@ class LimitUse:
 
     def __str__(self) -> str:
         if not self.period:
-            return f"the {self.amount:g} places of limiter {self.limiter!r}"
+            places = "only place" if self.amount == 1 else f"{self.amount:g} places"
+            return f"the {places} of limiter {self.limiter!r}"
         what = self.dimension.partition(" per ")[0].replace("_", " ")
         every = "minute" if self.period == 60 else f"{self.period:g} s"
         return f"{what} per {every} of limiter {self.limiter!r}"
@@ -110,9 +111,12 @@ def constraint_of(
         return "nothing binds: all this took no time"
     in_line = work.get("limiter", 0)
     if limits and in_line >= LARGE * sum(part for name, part in work.items() if name != "idle"):
-        fullest = limits[0]
+        # Of the limiter whose line took longest: another may be as full, and hold up nobody.
+        waited = _waited(traced)
+        fullest = max(limits, key=lambda one: (waited[one.limiter], one.used))
+        taken = "is taken" if fullest.amount == 1 else "are taken"
         return (
-            f"{fullest} {'bind' if fullest.period else 'are taken'}: {fullest.used:.0%} used; "
+            f"{fullest} {'bind' if fullest.period else taken}: {fullest.used:.0%} used; "
             f"{_workers(traced)} more workers change nothing"
         )
     if stragglers and stragglers[0].cost_seconds * 1e9 >= LARGE * whole:
@@ -157,6 +161,16 @@ _BINDS = {
     "own": "the program's own code, step by step, binds",
     "cleanup": "cleaning up binds",
 }
+
+
+def _waited(traced: Traced) -> Counter[str]:
+    """Return how long runs waited in the line of each limiter."""
+    waited: Counter[str] = Counter()
+    for run in traced.runs.values():
+        for wait in run.waits:
+            if wait.reason == "limiter":
+                waited[wait.on] += (run.ended if wait.ended is None else wait.ended) - wait.started
+    return waited
 
 
 def _workers(traced: Traced) -> int:

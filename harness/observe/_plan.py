@@ -115,15 +115,16 @@ def plan(
 def _drawn(base: Recorded, count: int) -> Iterator[Steps]:
     """Yield the steps of ``count`` items: as recorded if it is as many, otherwise shuffled.
 
-    Each recorded item comes equally often, so that chance alone makes none of them rare.
+    Each recorded item comes equally often, so that chance alone makes none of them rare. Items that
+    were cut off say nothing of how long one takes.
     """
-    if count == len(base.items):
-        yield from base.items
+    if count == len(base.whole):
+        yield from base.whole
         return
-    draw = random.Random(len(base.items))
+    draw = random.Random(len(base.whole))
     left = count
     while left > 0:
-        again = list(base.items)
+        again = list(base.whole)
         draw.shuffle(again)
         yield from again[:left]
         left -= len(again)
@@ -150,7 +151,8 @@ def _doubts(base: Recorded, replayed: float) -> Iterator[str]:
             f"simulated with nothing changed, {base.run.path!r} takes {replayed:.4g} s, and in "
             f"fact it took {base.seconds:.4g} s: something else than its items and limiters held "
             "it up, such as its source, its reader, the processor or pauses that a provider "
-            "asked for"
+            "asked for; or it settled requests for other tokens than it reserved, which is "
+            "recorded only of calls to models"
         )
     if base.stages_waited > TRUSTED_WITHIN:
         yield (

@@ -45,6 +45,50 @@ def is_being_written(path: str | os.PathLike[str]) -> bool:
         os.close(fd)
 
 
+def refuse_same(source: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Raise ValueError if writing ``output`` would replace what is read from ``source``."""
+    if os.path.realpath(source) == os.path.realpath(output):
+        raise ValueError(
+            f"{os.fspath(output)!r} is the trace itself, which would be lost; give another file"
+        )
+
+
+_NUMBER = (int, float)
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(
+        (
+            *("type", "run_id", "path", "parent", "by", "status", "error", "message", "reason"),
+            *("on", "model", "tool", "provider", "response", "arguments", "attempt", "beside"),
+        ),
+        str,
+    ),
+    **dict.fromkeys(
+        (
+            *("time", "places", "in_flight", "input_tokens", "output_tokens", "cost_usd"),
+            *("seconds", "delay", "unix", "headroom", "burst_seconds"),
+        ),
+        _NUMBER,
+    ),
+    **dict.fromkeys(("index", "wait", "number"), int),
+    **dict.fromkeys(("held_by", "traceback", "request"), list),
+    **dict.fromkeys(("tags", "granted"), dict),
+}
+"""What the values of fields are, as far as a reader relies on it."""
+
+_NEEDED = {
+    "run_started": ("path",),
+    "run_ended": ("status",),
+    "wait": ("wait", "reason"),
+    "wake": ("wait",),
+    "hedge": ("attempt", "beside"),
+}
+"""The fields that lines of a type have beside ``type``, ``time`` and ``run_id``."""
+
+_LARGEST = 1e15
+"""No number in a trace is as large; infinity, and what isn't a number, aren't smaller."""
+
+
 def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Yield each line of a trace as a dict; a last line that was cut off is left out.
 
@@ -53,21 +97,62 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
     Raises:
       OSError: if the file can't be read.
-      ValueError: if a line isn't one of a trace; the message says which.
+      ValueError: if a line isn't one of a trace; the message says which, and why.
     """
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return  # The process was killed while it wrote this.
+            where = f"{os.fspath(path)!r}, line {number}"
             try:
-                found = json.loads(line)
-            except ValueError as error:
+                found = json.loads(line.decode())
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{where} isn't JSON: {error}") from None
+            if (fault := _fault_in(found)) is not None:
                 raise ValueError(
-                    f"{os.fspath(path)!r}, line {number} isn't JSON: {error}"
-                ) from None
-            if not isinstance(found, dict) or "type" not in found or "time" not in found:
-                raise ValueError(
-                    f"{os.fspath(path)!r}, line {number} is no line of a trace: it has no type or "
-                    "no time; give the file that harness.observe.record() wrote"
+                    f"{where} is no line of a trace: {fault}; give the file that "
+                    "harness.observe.record() wrote"
                 )
             yield found
+
+
+def _fault_in(line: Any) -> str | None:
+    """Say why something isn't a line of a trace; None if it is."""
+    if not isinstance(line, dict):
+        return "it is no object"
+    for name in ("type", "time", "run_id", *_NEEDED.get(str(line.get("type")), ())):
+        if name not in line:
+            return f"it has no {name}"
+    for name, value in line.items():
+        expected = _TYPES.get(name)
+        if expected is None:
+            continue
+        if not isinstance(value, expected):
+            return f"its {name} is {repr(value)[:100]}"
+        if isinstance(value, _NUMBER) and not -_LARGEST < value < _LARGEST:
+            return f"its {name} is {repr(value)[:100]}"
+    if not _are_whole(line):
+        return "what is in a list or an object of it isn't what it should be"
+    if line.get("places", 1) <= 0:
+        return f"its places are {line['places']!r}"
+    return None
+
+
+def _are_whole(line: dict[str, Any]) -> bool:
+    """Return whether the lists and objects in a line have the right things in them."""
+    texts = (*line.get("held_by", ()), *line.get("traceback", ()))
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    for one in line.get("request", ()):
+        if not isinstance(one, dict) or not all(
+            isinstance(one.get(name), str) for name in ("role", "text")
+        ):
+            return False
+    return all(
+        isinstance(of, list)
+        and len(of) == 3
+        and all(isinstance(value, _NUMBER) and 0 <= value < _LARGEST for value in of)
+        and of[1] > 0
+        and of[2] > 0
+        for of in line.get("granted", {}).values()
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,9 @@ class Recorded:
     run: TracedRun
     items: tuple[Steps, ...]
     """The steps of its items, in the order in which they began."""
+
+    whole: tuple[Steps, ...]
+    """Those of them that came to their end; all, if none did."""
 
     limit: int
     """How many were in flight at once, at most."""
@@ -69,9 +73,15 @@ def recorded(traced: Traced) -> Recorded:
     for _, name, line in traced.grants:
         limits[name] = line
     has_limiters = bool(limits)
+    made_room = _room_made(traced)
     items = tuple(
-        tuple(_steps(span, [wait for one in of for wait in waits[one]], has_limiters))
+        tuple(_steps(span, [wait for one in of for wait in waits[one]], has_limiters, made_room))
         for of, span in zip(attempts, spans, strict=True)
+    )
+    whole_items = tuple(
+        steps
+        for of, steps in zip(attempts, items, strict=True)
+        if any(one.status not in ("cancelled", "running") for one in of)
     )
     costs = [
         line["cost_usd"]
@@ -88,6 +98,7 @@ def recorded(traced: Traced) -> Recorded:
     return Recorded(
         run,
         items,
+        whole_items or items,
         _most_at_once(spans),
         limits,
         sum(costs) if costs else None,
@@ -160,7 +171,12 @@ def _is_below(traced: Traced, line: Mapping[str, Any], top: TracedRun) -> bool:
     return run is not None and run.is_below(top)
 
 
-def _steps(span: tuple[int, int], waits: list[TracedWait], has_limiters: bool) -> Iterator[Step]:
+def _steps(
+    span: tuple[int, int],
+    waits: list[TracedWait],
+    has_limiters: bool,
+    made_room: Mapping[tuple[TracedRun, str], list[int]],
+) -> Iterator[Step]:
     """Yield the steps of an item: the time between its requests, and the requests.
 
     A request is what a limiter granted; in a program without limiters a call to a model; and if
@@ -174,40 +190,66 @@ def _steps(span: tuple[int, int], waits: list[TracedWait], has_limiters: bool) -
             for wait in waits
             if wait.reason == reason
             and wait.ended is not None
-            and (wait.granted or not has_limiters)  # Otherwise it was cut off, or is a pause.
+            and (wait.granted is not None or not has_limiters)  # Else cut off, or a pause.
         ),
-        key=lambda wait: wait.started,
+        key=_started,
     )
     calls = sorted(
         (wait for wait in waits if wait.reason == "model" and wait.ended is not None),
-        key=lambda wait: wait.started,
+        key=_started,
     )
     if not asked and not has_limiters:
         yield Grant(ADDED)
-    for wait in asked:
+    steps: list[tuple[int, int, Grant | Release]] = []
+    asked_again: dict[tuple[TracedRun, str], int] = {}
+    for wait in reversed(asked):
         assert wait.ended is not None
-        if wait.started > now:
-            yield (wait.started - now) / 1e9
-        now = max(now, wait.ended if has_limiters else wait.started)
-        # It is over when the model has answered; without a model, when the item ends.
-        call = next((one for one in calls if one.started >= wait.started), None)
+        place = bisect_left(calls, wait.started, key=_started)
+        call = calls[place] if place < len(calls) else None
         used = Tokens()
         if call is not None and call.used is not None:
             used = Tokens(sum(call.used), *call.used)
         name = wait.on if has_limiters else ADDED
         granted = _granted(wait)
-        yield Grant(name, used if granted == Tokens() else granted)
-        if call is not None and call.ended is not None and now < call.ended <= end:
-            yield (call.ended - now) / 1e9
-            yield Release(name, used)
-            now = call.ended
+        grant = Grant(name, used if granted == Tokens() else granted)
+        steps.append((wait.started, wait.ended if has_limiters else wait.started, grant))
+        # It is over when the model has answered, when its end let somebody else go on, or when its
+        # run asks again, because a run holds one at a time. Otherwise when the item ends.
+        over = [asked_again.get((wait.run, name), end)]
+        over += [at for at in made_room.get((wait.run, name), ()) if at > wait.ended][:1]
+        if call is not None and call.ended is not None:
+            over.append(call.ended)
+        if min(over) < end:
+            steps.append((min(over), min(over), Release(name, used)))
+        asked_again[wait.run, name] = wait.started
+    for at, until, step in sorted(steps, key=lambda one: (one[0], isinstance(one[2], Grant))):
+        if at > now:
+            yield (at - now) / 1e9
+        yield step
+        now = max(now, until)
     if end > now:
         yield (end - now) / 1e9
 
 
+def _started(wait: TracedWait) -> int:
+    return wait.started
+
+
+def _room_made(traced: Traced) -> dict[tuple[TracedRun, str], list[int]]:
+    """Return when each run let somebody go on who waited for each limiter."""
+    found: dict[tuple[TracedRun, str], list[int]] = {}
+    for run in traced.runs.values():
+        for wait in run.waits:
+            if wait.reason == "limiter" and wait.by is not None and wait.ended is not None:
+                found.setdefault((wait.by, wait.on), []).append(wait.ended)
+    for times in found.values():
+        times.sort()
+    return found
+
+
 def _granted(wait: TracedWait) -> Tokens:
     """Return how many tokens a limiter granted."""
-    found = {name.partition(" per ")[0]: of[0] for name, of in wait.granted.items()}
+    found = {name.partition(" per ")[0]: of[0] for name, of in (wait.granted or {}).items()}
     read, written = found.get("input_tokens"), found.get("output_tokens")
     total = found.get("tokens")
     if wait.stated_input is not None:

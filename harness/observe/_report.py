@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from harness.observe._assets import asset
+from harness.observe._read import refuse_same
 from harness.observe._report_data import data_of_trace
 from harness.observe._report_journal import data_of_journal, is_journal
 
@@ -32,19 +33,11 @@ def write_report(source: str | os.PathLike[str], output: str | os.PathLike[str])
 
     Raises:
       OSError: if the source can't be read, or the page can't be written.
-      ValueError: if the source is no trace, or an empty one.
+      ValueError: if the source is no trace, or an empty one, or ``output`` is the same file.
       JournalError: if it is a journal that can't be read.
     """
-    if is_journal(source):
-        data = data_of_journal(source)
-    else:
-        try:
-            data = data_of_trace(source)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{os.fspath(source)!r} is no trace that harness wrote: one of its lines has no "
-                f"such field, or another kind of value in it: {error}"
-            ) from error
+    refuse_same(source, output)
+    data = data_of_journal(source) if is_journal(source) else data_of_trace(source)
     _replace(output, page(data))
 
 

@@ -43,8 +43,9 @@ class TracedWait:
         """None while it is open."""
         self.by: TracedRun | None = None
         """The run whose code ended it."""
-        self.granted: dict[str, list[float]] = {}
-        """What a limiter granted at its end: for each limit, how much, of how much, in how long."""
+        self.granted: dict[str, list[float]] | None = None
+        """What a limiter granted at its end: for each limit, how much, of how much, in how long.
+        Empty if it has nothing but places; None if it granted nothing."""
         self.stated_input: float | None = None
         """The tokens of input that a limiter was told, if it guessed the output."""
         self.used: tuple[int, int] | None = None
@@ -225,6 +226,11 @@ def load(path: str | os.PathLike[str]) -> Traced:
 def _take(traced: Traced, waits: dict[int, TracedWait], line: dict[str, Any], at: int) -> None:
     runs, kind = traced.runs, line["type"]
     if kind == "run_started":
+        if line["run_id"] in runs:
+            raise ValueError(
+                f"run {line['run_id']!r} begins twice in this trace; give the file of one "
+                "recording, as harness.observe.record() wrote it"
+            )
         parent = runs.get(line.get("parent", ""))
         run = runs[line["run_id"]] = TracedRun(line["run_id"], line["path"], parent, at)
         run.inline, run.index = line.get("inline", False), line.get("index")

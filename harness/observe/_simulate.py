@@ -153,27 +153,36 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
         if line.wakes_at < math.inf and line.wakes_at != before:
             heappush(events, (line.wakes_at, next(numbers), line))
 
+    def give_back(item: _Item, line: _Line, used: Tokens) -> None:
+        """Take back what an item holds of a line, if anything, and serve who waits there."""
+        if (reservation := item.held.pop(line, None)) is not None:
+            line.take_back(reservation, used, now)
+            look(line)
+
     def go_on(item: _Item) -> bool:
         """Take the next steps of an item; return whether that was the last."""
         for step in item.left:
             if isinstance(step, Grant):
                 line = lines.get(step.limiter)
-                if line is not None and not line.ask(item, step, now):
+                if line is None:
+                    continue
+                # One at a time: what a part of the item that ran beside this one holds is given
+                # back first. Otherwise an item could wait for itself.
+                give_back(item, line, Tokens())
+                if not line.ask(item, step, now):
                     if len(line.waiting) == 1:
                         look(line)
                     return False
             elif isinstance(step, Release):
                 line = lines.get(step.limiter)
-                if line is not None and line in item.held:
-                    line.take_back(item.held.pop(line), step.used, now)
-                    look(line)
+                if line is not None:
+                    give_back(item, line, step.used)
             elif step > 0:
                 heappush(events, (now + step, next(numbers), item))
                 return False
         took.append(now - item.started)
-        for line, reservation in item.held.items():
-            line.take_back(reservation, Tokens(), now)
-            look(line)
+        for line in tuple(item.held):
+            give_back(item, line, Tokens())
         return True
 
     in_flight = 0

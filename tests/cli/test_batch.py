@@ -29,6 +29,9 @@ async def chatty(record):
     logging.getLogger("agent").info("logged for %s", record)
     return record
 
+async def tells(record):
+    raise ValueError("\\x1b[2J Bearer abcdefgh12345678")
+
 async def fails_at_two(record):
     if record["id"] == "2":
         raise ValueError("two")
@@ -291,6 +294,13 @@ def test_lines_on_standard_output_are_alone_there(
     assert said.err.endswith("\nresults: standard output\n")
     assert "no records" not in said.err
     assert sys.stdout is not sys.stderr
+
+
+def test_quoted_errors_hold_no_secret_and_do_not_act_on_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert batch("tells") == 1
+    assert "ValueError: \\x1b[2J Bearer [key]\n" in capsys.readouterr().err
 
 
 def test_quiet_shows_errors_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,15 @@ from trio.testing import MockClock
 import harness
 from harness.limits import Limiter
 from harness.models import Message, ModelRequest, ScriptedModel
-from harness.observe import Analysis, analyse, record, speedup
+from harness.observe import (
+    Analysis,
+    analyse,
+    export_chrome,
+    plan,
+    record,
+    speedup,
+    write_report,
+)
 from harness.observe._read import hold
 from harness.observe._runs import load
 from harness.observe._walk import ledger_of, ledgers, walk_back
@@ -367,3 +375,79 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         analyse(tmp_path / "t")
     with pytest.raises(FileNotFoundError):
         analyse(tmp_path / "nothing")
+
+
+STARTED = {"type": "run_started", "time": 0, "run_id": "a", "path": "a"}
+WAIT = {"type": "wait", "time": 1, "run_id": "a", "wait": 1, "reason": "limiter", "on": "it"}
+WAKE = {"type": "wake", "time": 2, "run_id": "a", "wait": 1, "in_flight": 0}
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ([{**STARTED, "time": "soon"}], "its time is 'soon'"),
+        ([{**STARTED, "time": math.nan}], "its time is nan"),
+        ([{**STARTED, "time": math.inf}], "its time is inf"),
+        ([{**STARTED, "time": 1e308}], "its time is 1e\\+308"),
+        ([{**STARTED, "run_id": [1]}], r"its run_id is \[1\]"),
+        ([{**STARTED, "path": 7}], "its path is 7"),
+        ([{**STARTED, "parent": {}}], "its parent is {}"),
+        ([{"type": "run_started", "time": 0, "run_id": "a"}], "it has no path"),
+        ([{"type": "run_ended", "time": 0, "status": "ok"}], "it has no run_id"),
+        ([STARTED, {**WAIT, "held_by": [[1]]}], "in a list"),
+        ([STARTED, WAIT, {**WAKE, "granted": {"requests": [1, 0, 60]}}], "in a list"),
+        ([STARTED, WAIT, {**WAKE, "granted": {}, "places": 0}], "its places are 0"),
+        ([STARTED, {**STARTED, "run_id": "b", "parent": "a"}, {**STARTED, "parent": "b"}], "twice"),
+    ],
+)
+def test_every_reader_refuses_a_line_that_record_never_writes(
+    tmp_path: Path, lines: list[dict[str, Any]], fault: str
+) -> None:
+    trace = write(tmp_path / "t", lines)
+    for read in (
+        lambda: analyse(trace),
+        lambda: plan(trace, items=2, limit=1),
+        lambda: write_report(trace, tmp_path / "page"),
+        lambda: export_chrome(trace, tmp_path / "chrome"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            read()
+    assert list(tmp_path.iterdir()) == [trace]
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe", "{}".encode("utf-16")])
+def test_bytes_that_are_no_json_in_utf_8_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t").write_bytes(content + b"\n")
+    with pytest.raises(ValueError, match="line 1 isn't JSON"):
+        analyse(tmp_path / "t")
+
+
+async def test_one_place_is_called_one(tmp_path: Path, autojump_clock: MockClock) -> None:
+    limiter = Limiter("desk", concurrent=1)
+
+    async def work(item: int) -> None:
+        async with limiter.reserve():
+            await trio.sleep(1)
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, range(3))
+    constraint = analyse(tmp_path / "t").constraint
+    assert constraint.startswith("the only place of limiter 'desk' is taken: 100% used")
+
+
+async def test_the_limiter_whose_line_took_longest_binds(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    desk, full = Limiter("desk", concurrent=2), Limiter("full", requests_per_minute=60)
+
+    async def work(item: int) -> None:
+        async with desk.reserve():
+            await trio.sleep(2)
+            async with full.reserve():  # As many as it allows, and nobody waits.
+                pass
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, range(60))
+    analysis = analyse(tmp_path / "t")
+    assert {use.limiter: round(use.used, 1) for use in analysis.limits} == {"full": 1, "desk": 1}
+    assert analysis.constraint.startswith("the 2 places of limiter 'desk' are taken")

@@ -20,6 +20,14 @@ from harness.observe._plain import plain, plain_lines
         ("key sk-abcdefghijkl", "key [key]"),
         ("Authorization: Bearer abcdefghijk", "Authorization: Bearer [key]"),
         ("postgresql://me:secret@host/db", "postgresql://me:[key]@host/db"),
+        ("redis://:secret@host/0", "redis://:[key]@host/0"),
+        ("{'x-api-key': 'hunter22'}", "{'x-api-key': '[key]'}"),
+        ("[(b'x-api-key', b'hunter22'), (b'a', b'b')]", "[(b'x-api-key', b'[key]'), (b'a', b'b')]"),
+        ("Set-Cookie: session=hunter22", "Set-Cookie: [key]"),
+        ("AWS_SECRET_ACCESS_KEY=hunter22", "AWS_SECRET_ACCESS_KEY=[key]"),
+        (f"?key=AIza{'x' * 30}&a=b", "?key=[key]&a=b"),
+        ("eyJhbGciOiJI.eyJzdWIiOiIx.abc-_d said", "[key] said"),
+        ("a key, a token, a cookie", "a key, a token, a cookie"),
         ("<b>&amp;", "<b>&amp;"),  # A page inserts it as text.
     ],
 )

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -117,6 +118,72 @@ def test_the_cost_grows_with_the_items_and_the_best_limit_is_just_enough(tmp_pat
     }
     assert seconds[2] > 1.3 * seconds[more.best_limit]
     assert seconds[more.best_limit] < 1.03 * seconds[400]
+
+
+def run_in_turn(
+    path: Path, *, items: int, limit: int, requests: int, limits: dict[str, Any]
+) -> float:
+    """Run a fan-out whose items send one request after the other; record it."""
+    limiter = Limiter(**limits)
+    draw = random.Random(7)
+    # All different, so that none end at the same moment, in whatever order.
+    durations = [draw.uniform(1, 3) for _ in range(60)] * 2
+
+    async def work(item: int) -> None:
+        for _ in range(requests):
+            async with limiter.reserve():
+                await trio.sleep(durations[item])
+            await trio.sleep(1)
+
+    async def main() -> float:
+        async with record(path):
+            began = trio.current_time()
+            await harness.fan_out(work, range(items), limit=limit)
+            return trio.current_time() - began
+
+    return trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+@pytest.mark.parametrize("limits", [{"concurrent": 4}, {"requests_per_minute": 240}])
+@pytest.mark.parametrize("limit", [3, 30])
+def test_a_place_is_waited_for_and_given_back_as_it_really_was(
+    tmp_path: Path, requests: int, limits: dict[str, Any], limit: int
+) -> None:
+    run_in_turn(tmp_path / "t", items=120, limit=12, requests=requests, limits=limits)
+    found = plan(tmp_path / "t", items=120, limit=limit)
+    really = run_in_turn(tmp_path / "r", items=120, limit=limit, requests=requests, limits=limits)
+    assert found.is_trusted, found.doubts
+    assert found.seconds == pytest.approx(really, rel=0.05)
+
+
+async def test_an_item_whose_parts_ask_at_once_does_not_wait_for_itself(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    limiter = Limiter(concurrent=2)
+
+    async def part(number: int) -> None:
+        async with limiter.reserve():
+            await trio.sleep(1)
+
+    async def work(item: int) -> None:
+        await harness.fan_out(part, range(5))
+
+    async with record(tmp_path / "t"):
+        await harness.fan_out(work, range(8), limit=1)
+    assert plan(tmp_path / "t", items=8, limit=1).seconds > 0
+
+
+async def test_items_that_were_cut_off_are_not_planned_with(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async def work(item: int) -> None:
+        await trio.sleep(10)
+
+    with trio.move_on_after(11):
+        async with record(tmp_path / "t"):
+            await harness.fan_out(work, range(20), limit=4)
+    assert plan(tmp_path / "t", items=20, limit=4).seconds == pytest.approx(50)
 
 
 async def test_what_was_held_up_by_something_else_can_not_be_trusted(

@@ -21,7 +21,7 @@ import harness
 from harness.agents import Agent, tool
 from harness.limits import Limiter, ProviderPool
 from harness.models import Message, ModelRequest, ModelResponse, Price, ScriptedModel, ToolCall
-from harness.observe import _record, analyse, read_trace, record
+from harness.observe import _record, analyse, export_chrome, read_trace, record, write_report
 from harness.policies import Attempt, BestEffort, Hedge, Retry
 from tests.scale import PATIENCE_SECONDS, scaled
 
@@ -378,3 +378,22 @@ async def test_runs_below_one_that_was_there_before_are_recorded(tmp_path: Path)
     assert "unix" in first
     assert "unix" not in second
     assert analyse(tmp_path / "t").duration >= 0
+
+
+async def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # To open it would wait for a reader.
+    for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
+        with pytest.raises(OSError, match="is no file that a trace can be written to"):
+            async with record(path):
+                pytest.fail("entered")
+
+
+def test_a_trace_is_not_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:
+    trace = tmp_path / "t"
+    trace.write_text('{"type":"run_started","time":0,"run_id":"a","path":"a"}\n')
+    (tmp_path / "link").symlink_to(trace)
+    for make in (write_report, export_chrome):
+        for output in (trace, tmp_path / "link"):
+            with pytest.raises(ValueError, match="is the trace itself"):
+                make(trace, output)
+    assert len(list(read_trace(trace))) == 1
