@@ -5,6 +5,7 @@ Loaded when the first such failure is reported.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -103,9 +104,9 @@ def replay_command(item: pytest.Item, error: ScheduleError) -> str:
         given.append(f"--randomly-seed={seed}")
     if explored_by_option(item, error):
         given.append("--explore")
-    # Newer versions of pytest have a type of their own for it.
-    node_id: Any = item.nodeid
-    node = str(config.cwd_relative_nodeid(node_id))
+    # pytest's own way to say it from another folder takes a string in some versions, not in others.
+    file, colons, name = item.nodeid.partition("::")
+    node = os.path.relpath(config.rootpath / file, config.invocation_params.dir) + colons + name
     # A replay string has nothing in it that a shell would take for something else.
     return f"{shlex.join(['pytest', node, *given])} --schedule={error.schedule}"
 

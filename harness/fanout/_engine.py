@@ -98,7 +98,6 @@ class Engine:
     # Slots, because objects with more than 30 fields don't share the table of their names: an item
     # would cost 1.5 % more.
     __slots__ = (
-        "_attempt",
         "_called_off",
         "_carry",
         "_changing_limit",
@@ -119,7 +118,6 @@ class Engine:
         "_source_error",
         "_stopped",
         "_watch",
-        "_told",
         "_work",
         "base",
         "cut",
@@ -189,8 +187,6 @@ class Engine:
         self._carry: Callable[[Job], Coroutine[Any, Any, None]]
         """What works on an item; a bound method, kept because making one takes a while."""
         self._looked: Callable[[], None] | None = None
-        self._attempt = plan.attempt
-        """What happens to every item, unless there is a function to ask about each."""
         self.cut: str | None = None
         """Why what is in flight is cut short, in words; None unless it is."""
         self._stopped: str | None = None
@@ -209,8 +205,6 @@ class Engine:
         """The task in `drive`, while it waits for the fan-out to finish."""
         self._owner: SourceOwner | None = None
         """Pulls from an async source and closes it."""
-        self._told = False
-        """Whether observers are told of each item."""
 
     # The whole --------------------------------------------------------------------------------
 
@@ -227,7 +221,6 @@ class Engine:
         run._why_cut = self.why_cut
         run._add_stop_notice(self._stop)
         if run._observers:
-            self._told = True
             run._notice(FanOutBegan(self._source.size, self))
 
     async def drive(self) -> None:
@@ -527,7 +520,7 @@ class Engine:
         """Start the task of one item. Call in the base context."""
         self.started += 1
         self.in_flight += 1
-        attempt = self._attempt
+        attempt = self._plan.attempt
         if attempt is None or job.problem is not None or self._called_off:
             self._start_as_told(job)
             return
@@ -592,7 +585,7 @@ class Engine:
         self.in_flight -= 1
         if self._ended is not None:
             self._ended(job)
-        if self._told:
+        if self.run._observers:
             began, degraded = job.started_at, job.degraded
             self.run._notice(
                 ItemOver(job.index, status, job.attempts, began, ended_at, degraded), ended_at

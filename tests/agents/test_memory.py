@@ -178,7 +178,7 @@ async def test_runs_leave_nothing_behind(autojump_clock: MockClock) -> None:
 @pytest.mark.long
 async def test_a_live_run_is_small(autojump_clock: MockClock) -> None:
     """At most 12 KiB each, its task included, in the middle of a tool call."""
-    count = scaled(200, full=5_000)
+    count = scaled(2_000, full=5_000)
 
     @tool(timeout=None)
     async def wait() -> str:

@@ -295,7 +295,7 @@ def test_it_works_under_anyios_plugin(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(harness.__file__).parent.parent)},
     )
     assert "2 failed, 2 passed" in ended.stdout, ended.stdout + ended.stderr
-    assert "ScheduleError: test_bad fails under schedule" in ended.stdout
+    assert ended.stdout.count("test_bad fails under schedule") == 2
 
 
 SOME_TESTS = """
