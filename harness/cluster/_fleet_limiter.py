@@ -59,8 +59,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
 
     Entering raises:
       OSError: if the file can't be made or opened.
-      ValueError: if it is another kind of file, or other processes use it with other limits or
-        another clock.
+      ValueError: if it is another kind of file, or others use it with other limits or clocks.
       LimiterRunError: if it is entered already.
       TimeoutError: if a process that was stopped keeps its lock.
 

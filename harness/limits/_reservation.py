@@ -59,7 +59,7 @@ class Reservation(Claim, AsyncWithOnly):
     _stage: _Stage = attrs.field(default=_NEW, init=False)
     # Set when it is entered.
     _outer: Reservation | None = attrs.field(init=False)
-    _task: trio.lowlevel.Task = attrs.field(init=False)
+    _task: trio.lowlevel.Task | None = attrs.field(init=False)
     _token: Token[Reservation | None] | None = attrs.field(init=False)
 
     @property
@@ -143,6 +143,8 @@ class Reservation(Claim, AsyncWithOnly):
     ) -> None:
         self._stage = _LEFT
         token, self._token = self._token, None
+        # A line keeps some of those it has served for a while, and they shall keep nobody else.
+        self._task = self.told = None
         self._issuer.left(self, error)
         self.closed: bool = True
         if token is not None:

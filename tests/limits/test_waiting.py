@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from functools import partial
 
@@ -10,6 +12,7 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+import harness
 from harness.limits import Limiter, Rate
 from tests.scale import scaled
 
@@ -431,3 +434,19 @@ async def test_statistics_tell_who_waits_by_priority(autojump_clock: MockClock) 
             assert list(limiter.statistics().waiting_by_priority) == [2, 0, -1.5]
             assert "4 waiting (1 at 2, 2 at 0, 1 at -1.5);" in str(limiter.statistics())
     assert limiter.statistics().waiting_by_priority == {}
+
+
+async def test_a_line_keeps_no_task_of_those_it_has_served(autojump_clock: MockClock) -> None:
+    limiter = Limiter(concurrent=1)
+
+    async def use() -> None:
+        async with limiter.reserve():
+            await trio.sleep(1)
+
+    async with harness.open_run("server") as run, trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(use)
+    server = weakref.ref(run)
+    del run
+    gc.collect()
+    assert server() is None
