@@ -65,7 +65,9 @@ class Ending:
         if control.relieve():
             return True
         self.deadlocked = blocked_tasks(control)
-        self.waits_at = as_traceback(control.frames(next(iter(control.numbers))))
+        main = next(iter(control.numbers))
+        if main in control.live():  # Else others wait, which the program has left behind.
+            self.waits_at = as_traceback(control.frames(main))
         control.cut_short = True
         self.cancel()
         return True

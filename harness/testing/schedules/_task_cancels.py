@@ -292,7 +292,8 @@ class TaskCancels:
         if target is not strand:
             words += f", from {self._name(target)}"
         self.control.most_steps = self.control.steps + self._steps_to_spread
-        frames = [*self.control.frames(self._main)]
+        live = self.control.live()
+        frames = [*self.control.frames(self._main)] if self._main in live else []
         if target is not self._main:
             frames += self.control.frames(target)
         at = as_traceback(frames)
