@@ -113,6 +113,7 @@ async def test_a_budget_of_a_tools_own_is_that_tools_affair(autojump_clock: Mock
 
 
 @pytest.mark.parametrize("tokens", [10_000, 300, 40])
+@pytest.mark.slow
 async def test_a_budget_and_a_limiter_for_one_down_five_levels_never_wait_for_each_other(
     autojump_clock: MockClock, tokens: int
 ) -> None:

@@ -184,6 +184,7 @@ async def greet(run: harness.Run[Customer]) -> str:
 
 
 @pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.slow
 async def test_instructions_are_made_for_each_run(plain: bool) -> None:
     model = Script("Hello.")
     instructions: Any = (lambda run: f"You talk to {run.deps.name}.") if plain else greet

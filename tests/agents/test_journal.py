@@ -184,6 +184,7 @@ def an_agent(**changes: Any) -> Any:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
+@pytest.mark.slow
 async def test_an_agent_of_other_making_is_refused(
     tmp_path: Path, changes: dict[str, Any], words: str, through: str
 ) -> None:

@@ -58,6 +58,7 @@ async def use(agent: Agent[str], number: int) -> str:
 @pytest.mark.parametrize(
     "way", ["chat", *(pytest.param(way, marks=pytest.mark.full) for way in WAYS[1:])]
 )
+@pytest.mark.slow
 async def test_runs_at_once_have_their_own_answers(way: str, autojump_clock: MockClock) -> None:
     """Streamed and not, through one limiter, under one budget: the bill is exact."""
     limiter = Limiter("provider", concurrent=max(10, RUNS // 4))

@@ -356,6 +356,7 @@ def test_simulated_model_answers_without_tools() -> None:
     assert not answer.tool_calls
 
 
+@pytest.mark.slow
 def test_what_waits_for_approval_is_shown_answered_and_resumed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -220,6 +220,7 @@ def test_journals_outputs_and_exports_of_one_batch_are_the_same(
     assert "no batch 'x'" in said[0]
 
 
+@pytest.mark.slow
 def test_the_first_difference_is_told_before_the_rest_is_read_and_memory_stays_flat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -187,6 +187,7 @@ def test_what_the_journal_has_comes_first_and_in_the_order_of_the_input(folder: 
     assert left == {"agent.py", "in.csv", "out.jsonl"}
 
 
+@pytest.mark.slow
 def test_new_lines_follow_as_their_items_end(folder: Path) -> None:
     """Also those that ended while the journal's were still being written."""
     (folder / "agent.py").write_text(
@@ -416,6 +417,7 @@ def test_a_journal_that_was_being_made_when_its_process_was_killed() -> None:
     assert calls() == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_what_does_not_change_the_answers_may_change() -> None:
     batch("--first", "1")
     more = ["--limit", "1", "--timeout", "9", "--retry", "2", "--hedge", "5", "--ordered"]
@@ -903,6 +905,7 @@ def test_a_batch_ends_if_none_of_its_first_20_values_can_be_written(
     assert 20 <= len(calls()) <= 22
 
 
+@pytest.mark.slow
 def test_values_of_a_program_are_exported_without_the_names_of_its_classes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -231,6 +231,7 @@ async def test_a_summary_tells_use_and_waits(autojump_clock: MockClock) -> None:
     }
 
 
+@pytest.mark.slow
 async def test_a_summary_tells_which_limit_binds(autojump_clock: MockClock) -> None:
     """It was raised again and again, and nothing became faster."""
     limiter = Limiter("batch", requests_per_minute=500, tokens_per_minute=100_000)

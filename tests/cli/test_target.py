@@ -76,6 +76,7 @@ def refusal(target: str) -> str:
 )
 @pytest.mark.parametrize("place", ["tickets", "tickets.py", "./tickets.py"])
 @pytest.mark.usefixtures("tickets")
+@pytest.mark.slow
 def test_target_is_any_callable_of_one_argument_that_returns_an_awaitable(
     place: str, name: str
 ) -> None:

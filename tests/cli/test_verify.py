@@ -77,6 +77,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_a_right_batch_is_found_right(capsys: pytest.CaptureFixture[str]) -> None:
     batch("upper")
     assert verify("upper", "--sample", "3") == 0
@@ -137,6 +138,7 @@ def test_if_all_fail_alone_it_can_not_be_verified(capsys: pytest.CaptureFixture[
     assert "all of them failed alone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_failed_missing_and_repeated_items_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     batch("fails_at_two", "--ordered")
     out = Path("out.jsonl").read_text().splitlines(keepends=True)

@@ -299,6 +299,7 @@ async def test_the_values_go_with_the_results_and_no_garbage_is_left(form: str) 
 
 
 @pytest.mark.strays
+@pytest.mark.slow
 async def test_a_stream_raises_on_entry_what_a_fan_out_raises() -> None:
     """Bare: not in a group."""
 

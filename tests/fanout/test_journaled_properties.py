@@ -177,6 +177,7 @@ async def test_cancelled_at_every_checkpoint_nothing_is_held_and_the_batch_can_b
 
 
 @pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.slow
 async def test_a_stream_may_be_cancelled_at_every_checkpoint(
     ordered: bool, autojump_clock: MockClock
 ) -> None:

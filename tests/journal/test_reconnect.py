@@ -33,6 +33,7 @@ async def record(batch: JournalBatch, key: int) -> None:
     await batch.end(entry, number, Ending(status="ok", value="1"))
 
 
+@pytest.mark.slow
 async def test_a_batch_goes_on_over_a_lost_connection(postgres_path: str) -> None:
     async def effect(key: str) -> str:
         return key

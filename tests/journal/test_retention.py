@@ -27,6 +27,7 @@ async def night(path: str, name: str, *keys: str, value: str = "1", ends: bool =
         await batch.flush()
 
 
+@pytest.mark.slow
 async def test_what_ended_before_a_moment_is_forgotten(
     journal_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ async def test_a_vacuum_makes_the_file_smaller(tmp_path: Path) -> None:
         assert reader.counts("small") == {"ok": 2}
 
 
+@pytest.mark.slow
 async def test_a_server_gives_the_room_back(postgres_path: str) -> None:
     keys = [str(number) for number in range(300)]
     await night(postgres_path, "large", *keys, value=" ".join(str(n) for n in range(3_000)))

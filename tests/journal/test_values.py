@@ -240,6 +240,7 @@ async def session(path: str, function: Any, items: Any, **options: Any) -> Any:
         return await harness.fan_out(function, items, journal=journal, key=str, **options)
 
 
+@pytest.mark.slow
 async def test_values_are_the_same_in_the_next_session(
     journal_path: str, autojump_clock: MockClock
 ) -> None:
@@ -303,6 +304,7 @@ def test_a_class_that_only_the_file_names_is_never_looked_up() -> None:
             Codec().decode(json.dumps({"$": name, "v": []}))
 
 
+@pytest.mark.slow
 async def test_pipelines_and_routers_say_what_their_functions_return(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

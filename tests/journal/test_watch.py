@@ -49,6 +49,7 @@ async def live_through(path: str, draw: random.Random, sessions: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 async def test_a_quick_look_counts_what_counting_every_item_does(
     journal_path: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +72,7 @@ async def test_a_quick_look_counts_what_counting_every_item_does(
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 async def test_items_are_the_same_in_one_stretch_and_in_many(
     journal_path: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ async def test_records_that_come_during_a_commit_share_the_next_one(
     assert disk.groups == [2, 200]
 
 
+@pytest.mark.slow
 async def test_one_transaction_has_its_limit(tmp_path: Path, disk: Disk) -> None:
     """Else the first of a million records would wait for the last."""
     async with open_journal(tmp_path / "run.db") as journal:

@@ -107,6 +107,7 @@ async def test_saturated_tokens_use_all_and_never_exceed(
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.slow
 async def test_slow_requests_never_exceed_what_they_reserved(
     seed: int, autojump_clock: MockClock
 ) -> None:

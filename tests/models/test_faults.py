@@ -132,6 +132,7 @@ async def test_cut_and_malformed_replies_are_typed_errors(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("asking", ASKING)
+@pytest.mark.slow
 async def test_a_hang_ends_with_the_deadline(
     asking: Callable[..., Any], way: str, autojump_clock: MockClock
 ) -> None:

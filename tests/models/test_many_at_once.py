@@ -134,6 +134,7 @@ async def test_cancelled_at_random_nothing_is_stuck(way: str, autojump_clock: Mo
 @pytest.mark.parametrize(
     "way", ["chat", *(pytest.param(way, marks=pytest.mark.full) for way in WAYS[1:])]
 )
+@pytest.mark.slow
 async def test_cancelled_at_each_checkpoint_both_ends_are_clean(
     way: str, autojump_clock: MockClock
 ) -> None:

@@ -88,6 +88,7 @@ async def test_text_tools_and_usage_come_whole_and_in_pieces(way: str) -> None:
     assert provider.statistics().connections == 0
 
 
+@pytest.mark.slow
 async def test_a_stream_comes_while_it_is_written(autojump_clock: MockClock) -> None:
     async with open_model("chat", answer=answer, faults=Faults(event_gap_seconds=1.0)) as (
         model,

@@ -310,6 +310,7 @@ async def test_what_is_under_way_counts_up_to_now(autojump_clock: MockClock) -> 
             assert metrics.runs == {"running": 2, "ok": 1}
 
 
+@pytest.mark.slow
 async def test_nothing_is_kept_of_what_is_over(autojump_clock: MockClock) -> None:
     """10,000 runs, with limits and retries, leave a few numbers."""
     metrics = Metrics()

@@ -316,6 +316,7 @@ def test_an_event_costs_less_than_ten_microseconds(tmp_path: Path) -> None:
     assert more / sum(1 for _ in read_trace(tmp_path / "t")) < 10e-6
 
 
+@pytest.mark.slow
 async def test_ten_thousand_runs_lose_no_end_and_keep_nothing(tmp_path: Path) -> None:
     count = scaled(2_000, full=10_000)
     async with record(tmp_path / "t") as recording:

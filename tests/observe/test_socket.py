@@ -108,6 +108,7 @@ async def test_the_socket_keeps_no_run_from_ending_and_leaves_errors_bare() -> N
     "request_",
     [b"{}\n", b"[]\n", b'{"ask": "cancel"}\n', b"no json\n", b"\xff\xfe\n", b"x" * 10_000],
 )
+@pytest.mark.slow
 async def test_nonsense_does_not_hurt_the_program(request_: bytes) -> None:
     async with open_socket() as path:
         stream = await trio.open_unix_socket(os.fspath(path))

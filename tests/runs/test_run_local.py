@@ -32,6 +32,7 @@ async def test_the_value_is_the_same_object_until_it_is_set() -> None:
         assert messages.get() is other
 
 
+@pytest.mark.slow
 async def test_runs_at_once_never_see_each_others_values(autojump_clock: MockClock) -> None:
     """An agent that keeps its messages on itself mixes up its conversations; this mustn't."""
 

@@ -95,6 +95,7 @@ async def test_tasks_of_a_plain_nursery_in_the_block_see_the_run() -> None:
     assert seen == ["job", "job"]
 
 
+@pytest.mark.slow
 async def test_runs_side_by_side_each_see_their_own(autojump_clock: MockClock) -> None:
     async def one(name: str) -> None:
         async with harness.open_run(name) as run:

@@ -24,6 +24,7 @@ async def test_a_strange_error_of_the_body_comes_out_as_itself(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", WITH_TEXT)
+@pytest.mark.slow
 async def test_a_strange_error_of_a_task_comes_out_as_itself(kind: str) -> None:
     error = WITH_TEXT[kind]()
 

@@ -323,6 +323,7 @@ async def test_results_are_streamed_while_others_are_under_way(autojump_clock: M
 # Tests --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_results_hold_under_ten_times_the_load(autojump_clock: MockClock) -> None:
     report = await assert_stable_under_load(work, ["a", "b", "c"], expected=10)
     assert report is not None

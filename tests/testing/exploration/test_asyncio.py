@@ -70,6 +70,7 @@ def test_it_runs_wherever_it_is_awaited(around: str) -> None:
 
 
 @pytest.mark.parametrize("around", ["trio", "asyncio"])
+@pytest.mark.slow
 def test_code_for_both_runs_as_its_surroundings(around: str) -> None:
     seen: set[str] = set()
 

@@ -61,6 +61,7 @@ def test_it_works_by_itself() -> None:
     trio.run(explore_schedules(passes))
 
 
+@pytest.mark.slow
 async def test_the_outer_clock_stands_meanwhile(autojump_clock: MockClock) -> None:
     """A clock that jumps whenever its loop waits would let every timeout of the caller strike."""
     with trio.fail_after(1):
@@ -70,6 +71,7 @@ async def test_the_outer_clock_stands_meanwhile(autojump_clock: MockClock) -> No
     assert trio.current_time() == 5, "and it jumps again afterwards"
 
 
+@pytest.mark.slow
 async def test_the_context_of_the_caller_is_copied() -> None:
     variable.set("outside")
 
@@ -385,6 +387,7 @@ async def spend(*amounts: int, left: int) -> None:
 
 
 @explore_schedules(search="distinct")
+@pytest.mark.slow
 async def test_a_test_can_ask_for_every_distinct_order() -> None:
     await spend(10, 20, left=30)
 
@@ -399,6 +402,7 @@ async def test_a_test_can_ask_to_stop_when_enough_was_seen() -> None:
     await spend(10, 20, left=30)
 
 
+@pytest.mark.slow
 async def test_a_failure_of_a_watched_search_replays_and_names_lines_of_one_order() -> None:
     explored = explore_schedules(search="distinct")(lambda: spend(70, 60, left=100))
     with pytest.raises(ScheduleError) as caught:

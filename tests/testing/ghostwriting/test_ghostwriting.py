@@ -115,6 +115,7 @@ def test_a_written_test_fails_on_a_fault_and_passes_on_its_twin(tmp_path: Path) 
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_is_written_fits_the_function(tmp_path: Path, name: str, said: str) -> None:
     program = PROGRAMS[name]
     target = "Agent.__init__" if name == "default_tools" else program.target

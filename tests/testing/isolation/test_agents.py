@@ -43,12 +43,14 @@ def agent_with(tool: Any) -> Any:
     return agents.Agent("clerk", model=models.FunctionModel(answer), tools=[agents.tool(tool)])
 
 
+@pytest.mark.slow
 async def test_an_agent_whose_tool_keeps_state_in_a_global() -> None:
     with pytest.raises(ScheduleError) as caught:
         await assert_isolated(agent_with(leaky_note), ["a", "b", "c"])
     assert caught.value.objects == (f"{__name__}.NOTES",)
 
 
+@pytest.mark.slow
 async def test_an_agent_whose_tool_keeps_none() -> None:
     """Each reply names its run by another id, and that is no difference."""
     await assert_isolated(agent_with(note), ["a", "b", "c"], schedules=20)
@@ -67,6 +69,7 @@ class Bot:
 bot = Bot()
 
 
+@pytest.mark.slow
 async def test_an_object_that_is_called_goes_by_its_name_in_its_module() -> None:
     """Not by that of a variable here: it is the module's, and so is the leak."""
     module = sys.modules[__name__]

@@ -307,6 +307,7 @@ async def trouble(ask: Callable[[str], Awaitable[Said]], prompt: str) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["cut", "malformed"])
+@pytest.mark.slow
 async def test_spoilt_answers_are_errors_in_every_way(way: str, kind: str) -> None:
     """Spoilt before the first byte, inside a body or inside a stream: never taken for whole."""
     async with (
@@ -321,6 +322,7 @@ async def test_spoilt_answers_are_errors_in_every_way(way: str, kind: str) -> No
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 async def test_a_hang_ends_with_the_clients_patience(way: str) -> None:
     """The provider must notice that the client has gone, too."""
     async with open_provider(answer=answer, faults=Faults(hang=1)) as provider:

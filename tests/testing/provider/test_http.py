@@ -100,6 +100,7 @@ async def test_requests_sent_ahead_are_answered_in_order() -> None:
             assert body["choices"][0]["message"]["content"] == f"number {number}"
 
 
+@pytest.mark.slow
 async def test_a_request_sent_during_an_answer_is_kept() -> None:
     """While it waits the server listens for the client leaving, and may hear more than that."""
     async with (
@@ -189,6 +190,7 @@ async def test_odd_bodies_that_are_fine() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "BREW"])
+@pytest.mark.slow
 async def test_other_methods_are_refused(method: str) -> None:
     async with open_provider(answer=echo) as provider, open_raw(provider) as raw:
         await raw.send(request_bytes(CHAT, b"", method=method))
@@ -278,6 +280,7 @@ async def test_garbage_never_brings_it_down() -> None:
         assert statistics.requests == statistics.accepted + statistics.invalid
 
 
+@pytest.mark.slow
 async def test_an_idle_connection_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_connection, "IDLE_SECONDS", 0.05)
     slow = open_provider(answer=echo, faults=Faults(latency_seconds=0.15))
@@ -367,6 +370,7 @@ async def test_closing_doesnt_wait_for_hangs_and_idle_connections() -> None:
         await trio.aclose_forcefully(stream)
 
 
+@pytest.mark.slow
 async def test_closing_gives_an_answer_under_way_a_moment() -> None:
     replies: list[int] = []
 

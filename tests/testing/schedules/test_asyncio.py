@@ -509,6 +509,7 @@ def test_the_process_is_as_it_was() -> None:
     assert is_as_it_was()
 
 
+@pytest.mark.slow
 def test_a_loop_beside_the_controlled_one_keeps_its_own_time_and_order() -> None:
     seen: list[float] = []
 

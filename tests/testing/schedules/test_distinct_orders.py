@@ -285,6 +285,7 @@ def test_exhaustive_is_not_said_of_what_was_not_seen() -> None:
     assert "not seen: compile" in str(seen)
 
 
+@pytest.mark.slow
 def test_a_program_that_differs_by_chance_is_not_called_exhaustive() -> None:
     chance = Random(1)
 

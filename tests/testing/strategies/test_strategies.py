@@ -66,6 +66,7 @@ def test_results_are_consistent_and_can_be_replayed(drawn: harness.Results[int])
 
 
 @pytest.mark.parametrize("status", ["ok", "failed", "timed_out", "cancelled", "skipped"])
+@pytest.mark.slow
 def test_every_ending_is_drawn(status: str) -> None:
     few = settings(max_examples=200)
     find(results(), lambda drawn: any(one.status == status for one in drawn), settings=few)

@@ -62,6 +62,7 @@ def test_each_item_is_alone_with_what_the_program_has_at_its_start() -> None:
     assert Desk.messages == []
 
 
+@pytest.mark.slow
 def test_results_of_a_fan_out_can_be_verified() -> None:
     async def batch() -> harness.Results[str]:
         return await harness.fan_out(upper, ["a", "b", "c"])
@@ -80,6 +81,7 @@ def test_an_item_that_differs_from_itself_is_counted_apart() -> None:
     assert str(found.estimates[0]) == "none of the 4 could be compared"
 
 
+@pytest.mark.slow
 def test_a_comparer_says_what_is_the_same() -> None:
     close = verify(at_random, recorded(0.5, 9.5), equal=lambda one, other: abs(one - other) < 1)
     assert verdicts(close) == ["same", "differs"]
@@ -133,6 +135,7 @@ def test_a_timeout_kills_the_process() -> None:
     assert time.monotonic() - started_at < 20
 
 
+@pytest.mark.slow
 def test_a_process_leads_its_group_before_anybody_can_kill_it() -> None:
     async def blocks(text: str) -> None:
         time.sleep(60)  # noqa: ASYNC251
@@ -169,6 +172,7 @@ def test_no_process_and_no_descriptor_is_left(tmp_path: Any) -> None:
     assert (open_descriptors(), children()) == before
 
 
+@pytest.mark.slow
 def test_attempts_are_made_as_in_a_batch(tmp_path: Any) -> None:
     marks = tmp_path / "marks"
     marks.write_text("")
@@ -278,6 +282,7 @@ def test_each_status_has_its_share_and_one_at_least() -> None:
     }
 
 
+@pytest.mark.slow
 def test_of_duplicates_the_first_counts() -> None:
     found = verify(upper, [*recorded("T0", "T1"), *recorded("no")])
     assert verdicts(found) == ["same", "same"]
