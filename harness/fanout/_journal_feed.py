@@ -53,6 +53,7 @@ class JournalFeed:
         self._iterator = source.iterator if isinstance(source, SyncSource) else None
         self._records = records
         self._content = content
+        self._new_job = JournaledJob if plan.steps is None else plan.steps.new_job
         self.pulled = 0
         self.room = WaitingRoom(limit=plan.first_limit, window=plan.room, priority=plan.order)
         """The items between look-up and start."""
@@ -66,6 +67,15 @@ class JournalFeed:
     def waiting(self) -> int:
         """How many were looked up and are waiting."""
         return self.room.count
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left starts only once nothing is in flight."""
+        room, suspect = self.room, self.room.suspect
+        if suspect is not None and suspect.index in self.jobs:
+            return True
+        suspects = len(room.suspects) + (suspect is not None)
+        return self._end is not None and 0 < room.count == suspects
 
     @property
     def is_dry(self) -> bool:
@@ -113,7 +123,7 @@ class JournalFeed:
             host.hand_on(host.skip(Job(index, item)))
             self._records.fail(error)
             return
-        job = JournaledJob(index, item, key, entry)
+        job: JournaledJob = self._new_job(index, item, key, entry)
         what = disposition(entry, max_attempts=self._records.batch.max_attempts)
         if what == "kept":
             self.room.kept.append(job)

@@ -6,14 +6,17 @@ that only met a rate limit: the attempt goes on with the next call, since a rate
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
 from harness._approvals import ParkedRuns
 from harness.fanout._job import Job
-from harness.fanout._journal import AttemptStatus, Ending, Entry
+from harness.fanout._journal import AttemptStatus, Ending, Entry, LastStep
 from harness.fanout._result import ResultStatus
+
+if TYPE_CHECKING:
+    from harness.fanout._journal_records import Records
 
 
 @attrs.define(eq=False)
@@ -117,6 +120,23 @@ class JournaledJob(Job):
 
     verdict: Verdict | None
     """What its end comes to in the journal; None before that."""
+
+    @property
+    def further(self) -> int:
+        """Attempts beyond the first at the steps that it has, over all processes."""
+        return 0
+
+    @property
+    def at(self) -> str | None:
+        """The name of the step that it is at; None if it has none."""
+        return None
+
+    def set_out(self, records: Records, attempt: Recorded) -> None:
+        """Note what records its steps, if it has any."""
+
+    def last_step(self, status: ResultStatus, value: Any) -> LastStep | None:
+        """Return the step it ends with; None if it has none."""
+        return None
 
     def spare(self) -> Recorded | None:
         """Return a recorded attempt that no call has used; None if there is none."""

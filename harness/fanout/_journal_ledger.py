@@ -33,6 +33,7 @@ from harness._approvals import Parked, ParkedRuns, has_answers, parked_runs
 from harness._events import happened
 from harness._root_errors import budget_refusals
 from harness._tracebacks import traceback_of
+from harness._words import told
 from harness.errors import (
     ApprovalPending,
     BudgetExceeded,
@@ -52,7 +53,7 @@ from harness.fanout._journal import (
 )
 from harness.fanout._journal_feed import JournalFeed
 from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
-from harness.fanout._journal_records import Records, told
+from harness.fanout._journal_records import Records
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
 from harness.fanout._result import Result, ResultStatus
@@ -170,6 +171,11 @@ class JournalLedger:
         self._records.has_clerk = True
         host.nursery.start_soon(self._keep_books, host, name=f"journal of {self._identity.name}")
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left are suspects, or one of them is in flight."""
+        return self._feed.waits_for_all
+
     def looked(self) -> None:
         """Have the clerk look too."""
         self._records.news.set()
@@ -192,6 +198,8 @@ class JournalLedger:
                     host.base.run(feed.look, host)
                     if feed.is_dry:
                         host.fill()
+                    elif feed.waits_for_all:
+                        host.look()
                 records.record_ended()
                 if feed.room.kept and not host.over and host.places() > 0:
                     await self._read_kept(host)
@@ -272,6 +280,7 @@ class JournalLedger:
                 raise waits_still(run, states)
         job.parked = ParkedRuns(states)
         parked_runs.set(job.parked)
+        job.set_out(self._records, attempt)
         try:
             awaitable = function(item)
             if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
@@ -281,7 +290,7 @@ class JournalLedger:
             value = await awaitable
             if type(value) is CoroutineType:
                 raise forgotten_await_error(function, value)
-            encoded = Encoded(*self._batch.encode(value))
+            encoded = Encoded(*self._batch.encode(value, job.at))
         except Exception:
             attempt.failed = True
             raise
@@ -346,7 +355,7 @@ class JournalLedger:
         if status == "ok":
             try:
                 if type(value) is not Encoded:  # It came from the fallback.
-                    value = Encoded(*self._batch.encode(value))
+                    value = Encoded(*self._batch.encode(value, job.at))
                 text, value = value.text, value.value
             except JournalValueError as error:
                 status, value, job.degraded = "failed", error, False
@@ -369,7 +378,9 @@ class JournalLedger:
         )
         job.verdict = Verdict(done, decided, text)
         # A cancelled attempt doesn't count in the journal; here it shows what was done.
-        return status, value, job.entry.attempts if done else job.attempts_before + job.attempts
+        if done:
+            return status, value, job.entry.attempts + job.further
+        return status, value, job.attempts_before + job.attempts + job.entry.further
 
     def _none_kept(self, error: JournalValueError) -> JournalValueError:
         """Return what ends everything when no value at all can be recorded."""
@@ -437,6 +448,7 @@ class JournalLedger:
             tokens,
             cost_usd,
             traceback,
+            job.last_step(status, value),
         )
         self._records.keep(result, job.entry, None if decided is None else decided.number, ending)
 

@@ -18,8 +18,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._events import happened
-from harness.errors import JournaledError, JournalError
-from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch
+from harness.errors import JournalError
+from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch, StepDone
 from harness.fanout._journal_job import JournaledJob, Recorded
 from harness.fanout._ledger import Writing
 from harness.fanout._result import Result
@@ -105,6 +105,21 @@ class Records:
         return attempt
 
     @enable_ki_protection
+    def step(self, entry: Entry, done: StepDone, durable: trio.Event) -> None:
+        """Record that a step is done; the event is set once that is durable, or can't be.
+
+        Raises:
+          JournalError: if it can't be recorded.
+        """
+
+        def then(error: BaseException | None) -> None:
+            durable.set()
+            self._called_back(error)
+
+        self.batch.step_nowait(entry, done, then)
+        self.under_way += 1
+
+    @enable_ki_protection
     def end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
         """Give back attempts that decided nothing: not called, or beside the one that counts."""
         for one in attempts:
@@ -168,14 +183,3 @@ class Records:
             assert isinstance(error, Exception)
             self.failure = error
         self.news.set()
-
-
-def told(error: BaseException) -> tuple[str, str]:
-    """Return the name and the words of an error, whatever its ``__str__`` does."""
-    if isinstance(error, JournaledError):
-        return error.type_name, error.message
-    try:
-        words = str(error)
-    except Exception as broken:
-        words = f"(its message can't be shown: {type(broken).__name__})"
-    return type(error).__name__, words

@@ -9,6 +9,7 @@ from harness.fanout import FanOutStatistics
 from harness.flow._attempts import Calls
 from harness.flow._batches import Batches
 from harness.flow._gate import Gate
+from harness.flow._places import what_stage
 from harness.flow._stage import AnyStage, distinct
 from harness.flow._statistics import Clock, Meter, PipelineStatistics, StageStatistics
 
@@ -20,7 +21,7 @@ class Station:
         self.given = given
         self.name = name
         self.index = index
-        self.what = f"stage {name!r}"
+        self.what = what_stage(name)
         self.function: Callable[[Any], Any] = given.function
         self.calls = Calls(self.what, self.function, given.each)
         self.meter = Meter()

@@ -535,6 +535,7 @@ def _deletions_where(condition: str, row: Row) -> list[tuple[str, Row]]:
     return [
         (f"DELETE FROM harness_attempts WHERE item IN (SELECT id FROM {items})", row),
         (f"DELETE FROM harness_endings WHERE item IN (SELECT id FROM {items})", row),
+        (f"DELETE FROM harness_steps WHERE item IN (SELECT id FROM {items})", row),
         (f"DELETE FROM {items}", row),
     ]
 

@@ -28,7 +28,8 @@ from harness.errors import (
     JournalValueError,
     NoRunError,
 )
-from harness.fanout._journal import BatchIdentity, DefaultName, batch_of
+from harness.fanout import ValueForm
+from harness.fanout._journal import BatchIdentity, DefaultName, batch_of, form_of
 from harness.fanout._journal_ledger import books_for
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
@@ -36,7 +37,7 @@ from harness.journal._backend import Backend
 from harness.journal._batch import JournalBatch, Numbers
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
-from harness.journal._index import FILL, KeyIndex
+from harness.journal._index import FILL, FILL_STEPS, KeyIndex
 from harness.journal._open import check_path, open_for_writing
 from harness.journal._owner import Owner, SteadyClock, this_process
 from harness.journal._queries import (
@@ -46,8 +47,10 @@ from harness.journal._queries import (
     origin_of,
     parked_in_batch,
     span_of_batch,
+    steps_of_batch,
 )
 from harness.journal._source import fingerprint
+from harness.journal._steps import BatchSteps, chains_of
 from harness.journal._value_form import FormedCodec
 from harness.journal._watch import outlook_note
 from harness.journal._writer import Writer
@@ -110,20 +113,32 @@ class Journal(JournalEffects):
         """
         batch = batch_of(plan) if batch is None else batch
         source_now = fingerprint(batch.function, self._digests) or None
-        codec = self._codec_for(batch)
-        return books_for(_OpenedFor(self, codec, source_now, batch.tell), plan, source, batch)
+        steps: BatchSteps | None = None
+        codec = self._codec
+        if batch.steps is None:
+            codec = self._codec_for(batch.function, batch.form)
+        else:
+            codec = self._codec_for(batch.function, None)
+            codecs: dict[str | None, Codec] = {
+                name: self._codec_for(function, form_of(function))
+                for name, (_, function) in batch.steps.functions.items()
+            }
+            chains = chains_of(batch.steps, self._digests)
+            steps = BatchSteps(chains, codecs, batch.steps.last, batch.steps.several)
+        opened = _OpenedFor(self, codec, source_now, batch.tell, steps)
+        return books_for(opened, plan, source, batch)
 
-    def _codec_for(self, batch: BatchIdentity) -> Codec:
-        """Return what writes the values of a batch."""
+    def _codec_for(self, function: Callable[..., Any], form: ValueForm | None) -> Codec:
+        """Return what writes the values of a function."""
         if self._codec.is_own:
             return self._codec  # The caller's encode= and decode= handle values of every kind.
-        if batch.form is not None:
-            return FormedCodec(batch.form)
+        if form is not None:
+            return FormedCodec(form)
         types = ValueTypes()
-        refused = types.add_returned(batch.function)
+        refused = types.add_returned(function)
         if refused is not None:
             raise JournalValueError(
-                f"{refusal_of(refused, batch.function)}, which can't be recorded; return plain "
+                f"{refusal_of(refused, function)}, which can't be recorded; return plain "
                 "data or a dataclass, or give open_journal() encode= and decode= for it"
             )
         return self._codec.knowing(types.classes) if types.classes else self._codec
@@ -159,6 +174,7 @@ class Journal(JournalEffects):
         codec: Codec | None = None,
         source: Mapping[str, str] | None = None,
         tell: Callable[[str], None] | None = None,
+        steps: BatchSteps | None = None,
     ) -> JournalBatch:
         """Open a batch, new or known. For engines: users give the journal to `fan_out`.
 
@@ -169,6 +185,9 @@ class Journal(JournalEffects):
           codec: How its values are written; None: like all values in this journal.
           source: The fingerprint of the function's source; None: it isn't compared.
           tell: Told that the source has changed; None: a `HarnessWarning` is given.
+          steps: What its items go through; None: a function. With steps, only
+            ``version="source"`` refuses another source or other settings: otherwise the changed
+            steps are made again.
 
         Raises:
           JournalMismatchError: if it is known with another target, version or settings, or with
@@ -204,7 +223,9 @@ class Journal(JournalEffects):
             known = await self._writer.ask(partial(_find_batch, name=name))
             if known is not None:
                 # Before anything is written: a warning may be an error.
-                self._compare(name, known[1:], row, tell)
+                by_step = steps is not None and self.version != SOURCE
+                before = (*known[1:3], row[2]) if by_step else known[1:]
+                self._compare(name, before, row, tell)
             index = KeyIndex()
             self._indexes.add(index)
             batch, session, origin, forgotten, parked = await self._writer.ask(
@@ -214,6 +235,7 @@ class Journal(JournalEffects):
                     name=name,
                     known=known,
                     row=row,
+                    steps=steps,
                     next_event=self._numbers.last_event + 1,
                     next_item=self._numbers.last_item + 1,
                 )
@@ -239,6 +261,7 @@ class Journal(JournalEffects):
             origin=origin,
             parked_records=parked,
             forgotten=forgotten,
+            steps=steps,
         )
 
     def _compare(
@@ -307,6 +330,7 @@ class Journal(JournalEffects):
         name: str,
         known: tuple[Any, ...] | None,
         row: tuple[Any, ...],
+        steps: BatchSteps | None,
         next_event: int,
         next_item: int,
     ) -> tuple[int, int, str, dict[str, str], dict[int, int]]:
@@ -346,6 +370,14 @@ class Journal(JournalEffects):
             query, arguments = items_of_batch(batch, first_event, first_item)
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
+            if steps is not None:
+                # With force=, what other code recorded counts too.
+                column = "name" if self.force else "chain"
+                among = list(steps.chains if self.force else steps.chains.values())
+                query, arguments = steps_of_batch(
+                    batch, first_event, first_item, column=column, among=among
+                )
+                backend.fill(index.connection, FILL_STEPS, query, arguments)
             rows = backend.fetch(*parked_in_batch(first_event, first_item, batch))
             parked = {int(item): int(record) for item, record in rows}
         return int(batch), int(session), origin, forgotten_in(backend), parked
@@ -373,6 +405,7 @@ class _OpenedFor:
     _codec: Codec
     _source: Mapping[str, str] | None
     _tell: Callable[[str], None] | None
+    _steps: BatchSteps | None
 
     @property
     def name(self) -> str:
@@ -392,6 +425,7 @@ class _OpenedFor:
             codec=self._codec,
             source=self._source,
             tell=self._tell,
+            steps=self._steps,
         )
 
 

@@ -78,7 +78,7 @@ def drop_unused(backend: Backend) -> None:
     kept = {digest for (digest,) in backend.fetch("SELECT digest FROM harness_bytes")}
     if not kept:
         return
-    for table in ("harness_endings", "harness_effects"):
+    for table in ("harness_endings", "harness_steps", "harness_effects"):
         query = f"SELECT value FROM {table} WHERE value LIKE ?"
         for (text,) in backend.stream(query, (f"%{_MARK}%",)):
             kept.difference_update(_KEPT.findall(text))

@@ -98,7 +98,26 @@ CREATE TABLE harness_bytes (
 """
 """Version 3. What values refer to by its digest; see `harness.journal._kept_bytes`."""
 
-MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES)
+STEPS = """
+CREATE TABLE harness_steps (
+  id {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  name TEXT NOT NULL,
+  part TEXT NOT NULL,
+  chain {blob} NOT NULL,
+  ending {integer},
+  for_good {integer} NOT NULL,
+  degraded {integer} NOT NULL,
+  further {integer} NOT NULL,
+  done_at {real} NOT NULL,
+  value TEXT
+)
+"""
+"""Version 4. A step of an item of a pipeline or a router that is done, numbered as attempts and
+endings are. ``chain`` is a hash of the code up to there. The step an item ended with has the number
+of its ending, and no value of its own."""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, STEPS)
 """Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -121,6 +140,19 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "cost_usd",
         "error_traceback",
     ),
+    "harness_steps": (
+        "id",
+        "item",
+        "name",
+        "part",
+        "chain",
+        "ending",
+        "for_good",
+        "degraded",
+        "further",
+        "done_at",
+        "value",
+    ),
 }
 """The tables that are appended to, in the order a transaction does so."""
 
@@ -130,6 +162,7 @@ TEXTS: Mapping[str, tuple[int, ...]] = {
         COLUMNS["harness_endings"].index(name)
         for name in ("value", "error_message", "error_traceback")
     ),
+    "harness_steps": (COLUMNS["harness_steps"].index("value"),),
 }
 """The places in a row of what may be of any length."""
 

@@ -18,7 +18,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -33,7 +33,7 @@ from harness.journal._kept_bytes import CHARACTERS_AT_LEAST, keep_apart
 from harness.journal._schema import COLUMNS
 from harness.journal._schema import characters as characters_in
 
-_VALUE = COLUMNS["harness_endings"].index("value")
+_WITH_VALUES = ("harness_endings", "harness_steps")
 
 GROUP_ROWS_AT_MOST = 4_096
 """Rows in one transaction; this bounds how long the first waits for the last."""
@@ -310,7 +310,8 @@ class Writer:
         if group:
             if self._broken is None:
                 try:
-                    self._keep_bytes(together["harness_endings"])
+                    for table in _WITH_VALUES:
+                        self._keep_bytes(together[table], COLUMNS[table])
                     self._backend.write(together)
                 except BaseException as error:
                     self._broken = error
@@ -319,12 +320,12 @@ class Writer:
             self._tell(self._finish, list(zip(shared, self._answers(shared), strict=True)))
         return after
 
-    def _keep_bytes(self, endings: list[Any]) -> None:
+    def _keep_bytes(self, rows: list[Any], columns: Sequence[str]) -> None:
         """Keep large bytes in values once, before what refers to them is written."""
-        for at in range(_VALUE, len(endings), len(COLUMNS["harness_endings"])):
-            text = endings[at]
+        for at in range(columns.index("value"), len(rows), len(columns)):
+            text = rows[at]
             if text is not None and len(text) >= CHARACTERS_AT_LEAST:
-                endings[at] = keep_apart(self._backend, text, self.kept_bytes)
+                rows[at] = keep_apart(self._backend, text, self.kept_bytes)
 
     def _answers(self, shared: list[Shared]) -> list[outcome.Outcome[Any]]:
         """Answer all, with one transaction for those that one function answers."""

@@ -24,6 +24,8 @@ from harness.fanout._journal import (
     BatchIdentity,
     Ending,
     Entry,
+    Step,
+    StepDone,
     Stored,
     Totals,
     batch_of,
@@ -172,12 +174,21 @@ class MemoryBatch:
         self._entries[kept.number] = entry
         return entry
 
-    def encode(self, value: Any) -> tuple[str, Any]:
+    def encode(self, value: Any, step: str | None = None) -> tuple[str, Any]:
         try:
             text = json.dumps(value)
         except TypeError as error:
             raise JournalValueError(f"{value!r} has no JSON") from error
         return text, json.loads(text)
+
+    def decode(self, text: str, step: str | None = None) -> Any:
+        return json.loads(text)
+
+    async def read_step(self, step: Step) -> str:
+        raise NotImplementedError("only what is one function is kept here")
+
+    def step_nowait(self, entry: Entry, step: StepDone, then: Acknowledge) -> None:
+        raise NotImplementedError("only what is one function is kept here")
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         await trio.lowlevel.checkpoint()
