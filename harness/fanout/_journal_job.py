@@ -6,7 +6,7 @@ that only met a rate limit: the attempt goes on with the next call, since a rate
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -14,9 +14,6 @@ from harness._approvals import ParkedRuns
 from harness.fanout._job import Job
 from harness.fanout._journal import AttemptStatus, Ending, Entry, LastStep
 from harness.fanout._result import ResultStatus
-
-if TYPE_CHECKING:
-    from harness.fanout._journal_records import Records
 
 
 @attrs.define(eq=False)
@@ -131,8 +128,8 @@ class JournaledJob(Job):
         """The name of the step that it is at; None if it has none."""
         return None
 
-    def set_out(self, records: Records, attempt: Recorded) -> None:
-        """Note what records its steps, if it has any."""
+    def set_out(self, records: Any, attempt: Recorded) -> None:
+        """Note what records its steps, the `Records` of its fan-out, if it has any."""
 
     def last_step(self, status: ResultStatus, value: Any) -> LastStep | None:
         """Return the step it ends with; None if it has none."""

@@ -126,7 +126,10 @@ def _status_of(order: dict[str, Any]) -> int:
             kill_at(*order.pop("point"))
         if "command" in order:
             return harness_main(order["command"])
-        one_session(**order)
+        if "pipeline" in order:
+            pipeline_session(order["pipeline"], order["items"])
+        else:
+            one_session(**order)
         return 0
     except BaseException:
         traceback.print_exc()
@@ -208,6 +211,38 @@ def one_session(
         log("done", "")
 
     trio.run(session)
+
+
+def pipeline_session(seed: int, items: list[Any]) -> None:
+    """Run the pipeline or router of a seed over ``items``, and log what it does."""
+    import trio  # noqa: PLC0415
+
+    import harness  # noqa: PLC0415
+    from harness.journal import open_journal  # noqa: PLC0415
+    from tests.support.random_pipelines import flow_of  # noqa: PLC0415
+
+    async def session() -> None:
+        log("session", "")
+        flow = flow_of(seed, log)
+        async with (
+            open_journal("run.db", kept="return") as journal,
+            flow.open(
+                items, key=lambda item: item[0], journal=journal, policy=harness.BestEffort()
+            ) as stream,
+        ):
+            async for result in stream:
+                came = result.value if result.ok else _words_of(result.error)
+                log("result", f"{result.key} {json.dumps(came, default=str)}")
+        log("done", "")
+
+    trio.run(session)
+
+
+def _words_of(error: BaseException) -> str:
+    from harness.errors import JournaledError  # noqa: PLC0415
+
+    words = str(error)
+    return words if isinstance(error, JournaledError) else f"{type(error).__name__}: {words}"
 
 
 _counts: dict[str, int] = {}
