@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import attrs
 
@@ -32,6 +32,9 @@ from harness.fanout._plan import Plan
 from harness.fanout._steps import Steps
 from harness.runs import current_run_or_none
 from harness.runs._run import LASTING_KEY
+
+if TYPE_CHECKING:
+    from harness.fanout._journal_kept import ItemLogs, Kept
 
 EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 """What is known of an item before it is worked on.
@@ -354,6 +357,9 @@ class FanOutBatch(Protocol):
         """
         ...
 
+    def keep_nowait(self, entry: Entry, kept: Kept) -> None:
+        """Keep something with an item; nobody is told when it is durable."""
+
     def step_nowait(self, entry: Entry, step: StepDone, then: Acknowledge) -> None:
         """Record that a step is done; ``then`` is called once that is durable.
 
@@ -480,6 +486,11 @@ class BatchStore(Protocol):
     @property
     def kept(self) -> Literal["raise", "return"]:
         """What becomes of failures from earlier sessions under a policy that raises failures."""
+        ...
+
+    @property
+    def logs(self) -> ItemLogs | None:
+        """What is kept of what items say; None: only files."""
         ...
 
     async def open_batch(

@@ -77,6 +77,7 @@ class JournaledJob(Job):
         "by_fallback",
         "entry",
         "is_begun",
+        "keeper",
         "open",
         "parked",
         "verdict",
@@ -93,6 +94,8 @@ class JournaledJob(Job):
         self.by_fallback = None
         self.parked = None
         self.verdict = None
+        self.keeper: Any = None
+        """What keeps things with it; None before its function is called."""
 
     entry: Entry
     """The item in the journal."""

@@ -53,6 +53,7 @@ from harness.fanout._journal import (
 )
 from harness.fanout._journal_feed import JournalFeed
 from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
+from harness.fanout._journal_kept import ItemKeeper
 from harness.fanout._journal_records import Records
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
@@ -63,7 +64,8 @@ from harness.runs import Run, current_run
 from harness.runs._accounts import Usage, add_meter, current_accounts, units
 from harness.runs._endings import waits_still
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
-from harness.runs._run import LASTING_KEY
+from harness.runs._observers import Observer
+from harness.runs._run import KEEPER, LASTING_KEY
 
 
 def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdentity) -> Books:
@@ -309,13 +311,19 @@ class JournalLedger:
         return call
 
     def _mark(self, run: Run, job: JournaledJob, meter: Recorded) -> None:
-        """Have an item's run report its usage, and give its effects their keys.
+        """Have an item's run report its usage, give its effects their keys, and keep what it says.
 
         The keys have to be the same in every process.
         """
         add_meter(run, meter)
         assert run._locals is not None
         run._locals[LASTING_KEY] = job.entry.effects_key
+        keeper = job.keeper
+        if keeper is None:
+            keeper = job.keeper = ItemKeeper(self._records, job, self._journal.logs)
+        run._locals[KEEPER] = keeper
+        if self._journal.logs is not None:
+            run._observers = (*run._observers, Observer(keeper))
 
     def may_retry(self, job: Job, error: Exception) -> bool:
         """Return whether the item may have another attempt, over all processes."""

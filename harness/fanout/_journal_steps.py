@@ -21,21 +21,40 @@ from harness.errors import JournalError
 from harness.fanout._drop import DROP
 from harness.fanout._journal import Entry, LastStep, Step, StepDone
 from harness.fanout._journal_job import JournaledJob, Recorded
+from harness.fanout._journal_kept import ItemKeeper
 from harness.fanout._journal_records import Records
 from harness.fanout._result import ResultStatus
 from harness.runs import Run, current_run
 from harness.runs._accounts import add_meter
 from harness.runs._keys import digest
-from harness.runs._run import LASTING_KEY
+from harness.runs._observers import Observer
+from harness.runs._run import KEEPER, LASTING_KEY
 
 
 class ItemSteps:
     """The steps of one item, or of one output of it."""
 
-    __slots__ = ("_durable", "_entry", "_key", "_known", "_part", "_records", "here", "meter")
+    __slots__ = (
+        "_durable",
+        "_entry",
+        "_key",
+        "_known",
+        "_part",
+        "_records",
+        "here",
+        "keeper",
+        "meter",
+    )
 
     def __init__(
-        self, records: Records, entry: Entry, meter: Recorded, *, part: str = "", key: str = ""
+        self,
+        records: Records,
+        entry: Entry,
+        meter: Recorded,
+        keeper: ItemKeeper,
+        *,
+        part: str = "",
+        key: str = "",
     ) -> None:
         self._records = records
         self._entry = entry
@@ -46,6 +65,8 @@ class ItemSteps:
         """Set when the latest record is durable; None if there is none."""
         self.here: str | None = None
         """The step that it is at, or ended with."""
+        self.keeper = keeper
+        """What keeps things with its item."""
         self.meter = meter
         """What its item's runs report their usage to."""
 
@@ -113,6 +134,8 @@ class ItemSteps:
         add_meter(run, _Shares([one.meter for one in all_of_them]))
         assert run._locals is not None
         run._locals[LASTING_KEY] = digest("together", *sorted(one.key(name) for one in all_of_them))
+        run._locals[KEEPER] = keeper = _Keepers([one.keeper for one in all_of_them])
+        run._observers = (*run._observers, *keeper.observers())
 
     def key(self, name: str) -> str:
         """Return the idempotency key of a step: the same in every session."""
@@ -156,7 +179,7 @@ class ItemSteps:
         """Return the steps of an output, from its number and its text."""
         part = f"{self._part}/{number}:{digest(text)}"
         key = digest("output", self._key, part)
-        return ItemSteps(self._records, self._entry, self.meter, part=part, key=key)
+        return ItemSteps(self._records, self._entry, self.meter, self.keeper, part=part, key=key)
 
 
 class StepJob(JournaledJob):
@@ -180,7 +203,7 @@ class StepJob(JournaledJob):
 
     def set_out(self, records: Records, attempt: Recorded) -> None:
         """Note what records its steps."""
-        self.record = ItemSteps(records, self.entry, attempt)
+        self.record = ItemSteps(records, self.entry, attempt, self.keeper)
         self.degraded = any(one.degraded for one in self.entry.steps if not one.part)
 
     def last_step(self, status: ResultStatus, value: Any) -> LastStep | None:
@@ -202,3 +225,25 @@ class _Shares:
         each, left = divmod(tokens, len(self._meters))
         for number, meter in enumerate(self._meters):
             meter.spent(each + (number < left), cost_usd / len(self._meters))
+
+
+class _Keepers:
+    """Keeps with each of several items what a call for all of them says."""
+
+    def __init__(self, keepers: Sequence[ItemKeeper]) -> None:
+        self._keepers = keepers
+        self.logs = keepers[0].logs
+
+    def keep_file(self, name: str, run: str, content: bytes) -> None:
+        """Keep a file."""
+        for one in self._keepers:
+            one.keep_file(name, run, content)
+
+    def keep_log(self, name: str, run: str, text: str) -> None:
+        """Keep a log record."""
+        for one in self._keepers:
+            one.keep_log(name, run, text)
+
+    def observers(self) -> list[Observer]:
+        """Return what hears of the call for those that keep what is told."""
+        return [Observer(one) for one in self._keepers if one.logs is not None]

@@ -6,6 +6,7 @@ journal.
 """
 
 from harness.fanout import Totals
+from harness.fanout._journal_kept import ItemLogs
 from harness.journal._backup import backup_journal
 from harness.journal._inspect import (
     BatchInfo,
@@ -13,6 +14,8 @@ from harness.journal._inspect import (
     JournalEditor,
     JournalItem,
     JournalReader,
+    KeptRecord,
+    StepRecord,
     WaitingItem,
     edit_journal,
     read_journal,
@@ -25,11 +28,14 @@ __all__ = [
     "BatchProgress",
     "BatchState",
     "IdentifiedJournal",
+    "ItemLogs",
     "ItemStatus",
     "Journal",
     "JournalEditor",
     "JournalItem",
     "JournalReader",
+    "KeptRecord",
+    "StepRecord",
     "Totals",
     "WaitingItem",
     "backup_journal",

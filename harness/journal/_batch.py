@@ -19,6 +19,7 @@ from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
 from harness.fanout._journal import Step, StepDone
+from harness.fanout._journal_kept import Kept
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
 from harness.journal._index import KeyIndex, KnownStep
@@ -351,6 +352,13 @@ class JournalBatch:
                     part, characters = [], len(value)
             part.append(one)
         self._writer.record(self._end(part), then)
+
+    def keep_nowait(self, entry: Entry, kept: Kept) -> None:
+        """Keep something with an item; nobody is told when it is durable."""
+        self._writer.check()
+        row: list[Any] = [self._numbers.next_event(), entry.id, self._session, self._clock.now()]
+        row += kept.kind, *map(words_to_text, (kept.name, kept.run, kept.text)), kept.content
+        self._writer.record({"harness_kept": row}, _nobody_waits)
 
     def step_nowait(self, entry: Entry, step: StepDone, then: Acknowledge) -> None:
         """Record that a step is done; ``then`` is called in trio's thread once that is durable.

@@ -30,6 +30,7 @@ from harness.errors import (
 )
 from harness.fanout import ValueForm
 from harness.fanout._journal import BatchIdentity, DefaultName, batch_of, form_of
+from harness.fanout._journal_kept import ItemLogs
 from harness.fanout._journal_ledger import books_for
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
@@ -38,6 +39,7 @@ from harness.journal._batch import JournalBatch, Numbers
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, FILL_STEPS, KeyIndex
+from harness.journal._log_handler import log_records_kept
 from harness.journal._open import check_path, open_for_writing
 from harness.journal._owner import Owner, SteadyClock, this_process
 from harness.journal._queries import (
@@ -85,6 +87,9 @@ class Journal(JournalEffects):
     """Whether to go on with batches from other code or settings."""
     kept: Literal["raise", "return"]
     """What becomes of failures from earlier sessions under a policy that raises failures."""
+
+    logs: ItemLogs | None
+    """What is kept of what items say; None: only files."""
 
     _owner: Owner = attrs.field(alias="owner")
     _numbers: Numbers = attrs.field(alias="numbers")
@@ -415,6 +420,10 @@ class _OpenedFor:
     def kept(self) -> Literal["raise", "return"]:
         return self._journal.kept
 
+    @property
+    def logs(self) -> ItemLogs | None:
+        return self._journal.logs
+
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
     ) -> JournalBatch:
@@ -535,6 +544,7 @@ def open_journal(
     types: Iterable[type] = (),
     encode: Callable[[Any], str | bytes] | None = None,
     decode: Callable[[str], Any] | None = None,
+    logs: ItemLogs | None = None,
 ) -> AbstractAsyncContextManager[Journal]:
     """Open a durable record of batches, for ``fan_out(..., journal=journal, key=...)``.
 
@@ -559,6 +569,8 @@ def open_journal(
         enumerations, and the classes of attrs, msgspec and pydantic.
       encode: Writes a value as text, if that should be anything but JSON.
       decode: Reads what ``encode`` wrote.
+      logs: What of each item's log records, notes and messages is stored with it, for ``harness
+        journal show FILE KEY``; by default nothing. Files of `harness.Run.keep` always are.
 
     Returns:
       An async context manager that gives the `Journal`. Leaving its block waits until everything
@@ -598,6 +610,11 @@ def open_journal(
             f'open_journal(kept=...) takes "raise" or "return", not {kept!r}: "return" has earlier '
             "failures among the results and raises nothing for them"
         )
+    if logs is not None and not isinstance(logs, ItemLogs):
+        raise TypeError(
+            f"open_journal(logs=...) takes an ItemLogs, not {logs!r}; write logs=ItemLogs()"
+        )
+    own_logs = None if logs is None else attrs.evolve(logs)  # Its items are told by this object.
     classes = classes_given(types).classes
     if classes and encode is not None:
         raise TypeError(
@@ -638,12 +655,14 @@ def open_journal(
             retry_failed=retry_failed,
             force=force,
             kept=kept,
+            logs=own_logs,
             owner=owner,
             numbers=numbers,
             last_event_before=numbers.last_event,
         )
         try:
-            yield journal
+            with log_records_kept(own_logs):
+                yield journal
         except BaseException:
             # Report what ended the block, not that the same disk can't be written to either.
             with contextlib.suppress(Exception):

@@ -283,10 +283,11 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
     None is given out again, even after items were forgotten: a reference to a number must never be
     taken for another item's.
     """
-    attempts, endings, steps, items, first_event, first_item = backend.fetch(
+    *last, items, first_event, first_item = backend.fetch(
         """
         SELECT (SELECT max(id) FROM harness_attempts), (SELECT max(id) FROM harness_endings),
-          (SELECT max(id) FROM harness_steps), (SELECT max(id) FROM harness_items),
+          (SELECT max(id) FROM harness_steps), (SELECT max(id) FROM harness_kept),
+          (SELECT max(id) FROM harness_items),
           (SELECT max(first_event) FROM harness_sessions),
           (SELECT max(first_item) FROM harness_sessions)
         """
@@ -296,8 +297,8 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
             "SELECT name, value FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)
         )
     )
-    events = attempts or 0, endings or 0, steps or 0, (first_event or 1) - 1
-    event = max(*events, int(kept.get(LAST_EVENT, 0)))
+    given_out = [one or 0 for one in last]
+    event = max(*given_out, (first_event or 1) - 1, int(kept.get(LAST_EVENT, 0)))
     return event, max(items or 0, (first_item or 1) - 1, int(kept.get(LAST_ITEM, 0)))
 
 

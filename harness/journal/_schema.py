@@ -117,7 +117,22 @@ CREATE TABLE harness_steps (
 endings are. ``chain`` is a hash of the code up to there. The step an item ended with has the number
 of its ending, and no value of its own."""
 
-MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, STEPS)
+KEPT = """
+CREATE TABLE harness_kept (
+  id {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  session {integer} NOT NULL,
+  kept_at {real} NOT NULL,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  run TEXT NOT NULL,
+  text TEXT,
+  content {blob}
+)
+"""
+"""Version 5. What items said, and their files, numbered as attempts and endings are."""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, STEPS, KEPT)
 """Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -153,6 +168,17 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "done_at",
         "value",
     ),
+    "harness_kept": (
+        "id",
+        "item",
+        "session",
+        "kept_at",
+        "kind",
+        "name",
+        "run",
+        "text",
+        "content",
+    ),
 }
 """The tables that are appended to, in the order a transaction does so."""
 
@@ -163,12 +189,13 @@ TEXTS: Mapping[str, tuple[int, ...]] = {
         for name in ("value", "error_message", "error_traceback")
     ),
     "harness_steps": (COLUMNS["harness_steps"].index("value"),),
+    "harness_kept": tuple(COLUMNS["harness_kept"].index(name) for name in ("text", "content")),
 }
 """The places in a row of what may be of any length."""
 
 
 def characters(table: str, values: list[Any]) -> int:
-    """Return the total length of the texts in some rows."""
+    """Return the total length of the texts and bytes in some rows."""
     width = len(COLUMNS[table])
     return sum(sum(map(len, filter(None, values[at::width]))) for at in TEXTS.get(table, ()))
 

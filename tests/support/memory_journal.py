@@ -30,6 +30,7 @@ from harness.fanout._journal import (
     Totals,
     batch_of,
 )
+from harness.fanout._journal_kept import ItemLogs, Kept
 from harness.fanout._journal_ledger import books_for
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
@@ -67,6 +68,7 @@ class MemoryJournal:
         self.order: list[KeptItem] = []
         self.name = "memory"
         self.kept: Literal["raise", "return"] = "raise"
+        self.logs: ItemLogs | None = None
         self.target: str | None = None
         self.begun: list[str | int] = []
         """The keys of the attempts that were recorded, in order."""
@@ -186,6 +188,9 @@ class MemoryBatch:
 
     async def read_step(self, step: Step) -> str:
         raise NotImplementedError("only what is one function is kept here")
+
+    def keep_nowait(self, entry: Entry, kept: Kept) -> None:
+        raise NotImplementedError("nothing but results is kept here")
 
     def step_nowait(self, entry: Entry, step: StepDone, then: Acknowledge) -> None:
         raise NotImplementedError("only what is one function is kept here")

@@ -1,0 +1,49 @@
+"""Keep the log records of a program with the items they are about.
+
+Each journal that asks for it has a handler at the root logger as long as it is open. The item is
+found by the run that the record was made in, also in a worker thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness.fanout._journal_kept import ItemLogs
+from harness.runs import current_run_or_none
+
+_FORMAT = "%(levelname)s %(name)s: %(message)s"
+
+
+class _Handler(logging.Handler):
+    def __init__(self, logs: ItemLogs, level: int) -> None:
+        super().__init__(level)
+        self._logs = logs
+        self.setFormatter(logging.Formatter(_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record that was made in an item of this journal."""
+        run = current_run_or_none()
+        keeper = None if run is None else run._keeper()
+        if run is None or keeper is None or keeper.logs is not self._logs:
+            return
+        try:
+            run._above.tree.call(keeper.keep_log, record.name, run.path, self.format(record))
+        except Exception:
+            self.handleError(record)
+
+
+@contextmanager
+def log_records_kept(logs: ItemLogs | None) -> Iterator[None]:
+    """Keep log records inside the block, with the items whose keepers have these very ``logs``."""
+    if logs is None or logs.level is None:
+        yield
+        return
+    handler = _Handler(logs, logs.level)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
