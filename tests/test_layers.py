@@ -118,6 +118,7 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
+    ("fanout", "harness.runs._observers"): "what an item tells is kept by one of its observers",
     ("fanout", "harness.runs._keys"): "a step's effects have a key made from its item's",
     ("fanout", "harness.runs._carry"): (
         "an attempt is the body of a run in a task made for it alone; as a public name it "
@@ -229,6 +230,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("journal", "harness.runs._keys"): "an item's key is made as runs make the keys below it",
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
+    ("journal", "harness.fanout._kept"): "what is kept of an item is said where it runs",
     ("journal", "harness.fanout._steps"): "the code of each step is compared, as a function's",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from time import localtime, strftime
 
@@ -10,7 +12,7 @@ import click
 
 from harness.cli._errors import InputError
 from harness.cli._shown import shown
-from harness.journal import JournalReader, KeptRecord
+from harness.journal import JournalReader, KeptRecord, StepRecord
 
 _TEXT_SHOWN = 2_000
 _NAME_AT_MOST = 120
@@ -21,12 +23,11 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 def show_said(reader: JournalReader, batch: str, key: str | int) -> None:
     """Show the steps of an item that are done, and what it said."""
-    for step in reader.steps(batch, key):
-        of = f" of output {step.part.partition(':')[0].strip('/')}" if step.part else ""
-        click.echo(f"  {_time(step.done_at)}  done     {shown(step.name)}{of}")
-    for one in reader.kept(batch, key):
-        lines = (_words_of(one) or "").splitlines() or [""]
-        click.echo(f"  {_time(one.kept_at)}  {one.kind:<8} {shown(lines[0], most=_TEXT_SHOWN)}")
+    steps = ((step.done_at, "done", _words_of_step(step)) for step in reader.steps(batch, key))
+    said = ((one.kept_at, one.kind, _words_of(one)) for one in reader.kept(batch, key))
+    for at, kind, words in merge(steps, said, key=itemgetter(0)):
+        lines = words.splitlines() or [""]
+        click.echo(f"  {_time(at)}  {kind:<8} {shown(lines[0], most=_TEXT_SHOWN)}")
         for line in lines[1:]:
             click.echo(f"      {shown(line, most=_TEXT_SHOWN)}")
 
@@ -88,10 +89,17 @@ def _unused(name: str, taken: set[str]) -> str:
     return found
 
 
-def _words_of(one: KeptRecord) -> str | None:
+def _words_of_step(step: StepRecord) -> str:
+    output = step.part.rpartition("/")[2].partition(":")[0]
+    words = f"{step.name} of output {output}" if output else step.name
+    return words if step.value_text is None else f"{words}: {step.value_text}"
+
+
+def _words_of(one: KeptRecord) -> str:
     if one.content is not None:
         return f"{one.name} ({len(one.content):,} bytes)"
-    return f"{one.name}: {one.text}" if one.kind in ("note", "message") else one.text
+    text = one.text or ""
+    return f"{one.name}: {text}" if one.kind in ("note", "message") else text
 
 
 def _time(seconds: float) -> str:

@@ -34,7 +34,7 @@ from harness.runs import current_run_or_none
 from harness.runs._run import LASTING_KEY
 
 if TYPE_CHECKING:
-    from harness.fanout._journal_kept import ItemLogs, Kept
+    from harness.fanout._kept import ItemLogs, Kept
 
 EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 """What is known of an item before it is worked on.

@@ -64,7 +64,6 @@ from harness.runs import Run, current_run
 from harness.runs._accounts import Usage, add_meter, current_accounts, units
 from harness.runs._endings import waits_still
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
-from harness.runs._observers import Observer
 from harness.runs._run import KEEPER, LASTING_KEY
 
 
@@ -322,8 +321,7 @@ class JournalLedger:
         if keeper is None:
             keeper = job.keeper = ItemKeeper(self._records, job, self._journal.logs)
         run._locals[KEEPER] = keeper
-        if self._journal.logs is not None:
-            run._observers = (*run._observers, Observer(keeper))
+        keeper.listen_in(run)
 
     def may_retry(self, job: Job, error: Exception) -> bool:
         """Return whether the item may have another attempt, over all processes."""

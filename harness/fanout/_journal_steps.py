@@ -27,7 +27,6 @@ from harness.fanout._result import ResultStatus
 from harness.runs import Run, current_run
 from harness.runs._accounts import add_meter
 from harness.runs._keys import digest
-from harness.runs._observers import Observer
 from harness.runs._run import KEEPER, LASTING_KEY
 
 
@@ -134,8 +133,9 @@ class ItemSteps:
         add_meter(run, _Shares([one.meter for one in all_of_them]))
         assert run._locals is not None
         run._locals[LASTING_KEY] = digest("together", *sorted(one.key(name) for one in all_of_them))
-        run._locals[KEEPER] = keeper = _Keepers([one.keeper for one in all_of_them])
-        run._observers = (*run._observers, *keeper.observers())
+        run._locals[KEEPER] = _Keepers([one.keeper for one in all_of_them])
+        for one in all_of_them:
+            one.keeper.listen_in(run)
 
     def key(self, name: str) -> str:
         """Return the idempotency key of a step: the same in every session."""
@@ -243,7 +243,3 @@ class _Keepers:
         """Keep a log record."""
         for one in self._keepers:
             one.keep_log(name, run, text)
-
-    def observers(self) -> list[Observer]:
-        """Return what hears of the call for those that keep what is told."""
-        return [Observer(one) for one in self._keepers if one.logs is not None]

@@ -6,7 +6,7 @@ journal.
 """
 
 from harness.fanout import Totals
-from harness.fanout._journal_kept import ItemLogs
+from harness.fanout._kept import ItemLogs
 from harness.journal._backup import backup_journal
 from harness.journal._inspect import (
     BatchInfo,

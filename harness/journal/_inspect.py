@@ -23,7 +23,7 @@ from harness._approvals import Answer, Parked, WaitingCall, answered, waiting_in
 from harness._words import repr_of
 from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
-from harness.fanout._journal_kept import KeptKind
+from harness.fanout._kept import KeptKind
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import Codec, digest_of_key, key_from_json, key_to_json
 from harness.journal._kept_bytes import drop_unused
@@ -361,11 +361,11 @@ class JournalReader:
         for name, part, done_at, value in self._of_item("harness_steps", columns, batch, key):
             yield StepRecord(name=name, part=part, done_at=done_at, value_text=value)
 
-    def _of_item(self, table: str, columns: str, batch: str, key: str | int) -> Iterator[Row]:
+    def _of_item(self, table: str, columns: str, batch: str, key: str | int) -> list[Row]:
         number = self._number_of(batch)
         [item] = self._numbers_of(number, batch, [key])
         query = f"SELECT {columns} FROM {table} WHERE item = ? ORDER BY id"
-        return self._backend.stream(query, (item,))
+        return self._backend.fetch(query, (item,))  # One item's fit into memory.
 
     def _parked(self, record: int) -> Parked:
         rows = self._backend.fetch("SELECT value FROM harness_endings WHERE id = ?", (record,))

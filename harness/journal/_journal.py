@@ -30,8 +30,8 @@ from harness.errors import (
 )
 from harness.fanout import ValueForm
 from harness.fanout._journal import BatchIdentity, DefaultName, batch_of, form_of
-from harness.fanout._journal_kept import ItemLogs
 from harness.fanout._journal_ledger import books_for
+from harness.fanout._kept import ItemLogs
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 from harness.journal._backend import Backend

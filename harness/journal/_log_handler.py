@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.fanout._journal_kept import ItemLogs
+from harness.fanout._kept import ItemLogs
 from harness.runs import current_run_or_none
 
 _FORMAT = "%(levelname)s %(name)s: %(message)s"

@@ -30,8 +30,8 @@ from harness.fanout._journal import (
     Totals,
     batch_of,
 )
-from harness.fanout._journal_kept import ItemLogs, Kept
 from harness.fanout._journal_ledger import books_for
+from harness.fanout._kept import ItemLogs, Kept
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 
