@@ -123,11 +123,11 @@ class Journal(JournalEffects):
         if batch.steps is None:
             codec = self._codec_for(batch.function, batch.form)
         else:
-            codec = self._codec_for(batch.function, None)
             codecs: dict[str | None, Codec] = {
                 name: self._codec_for(function, form_of(function))
                 for name, (_, function) in batch.steps.functions.items()
             }
+            codec = self._codec_for(batch.function, None)
             chains = chains_of(batch.steps, self._digests)
             steps = BatchSteps(chains, codecs, batch.steps.last, batch.steps.several)
         opened = _OpenedFor(self, codec, source_now, batch.tell, steps)
