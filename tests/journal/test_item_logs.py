@@ -91,6 +91,24 @@ async def test_the_handler_goes_with_the_journal(tmp_path: Path, autojump_clock:
     assert logging.root.handlers == before
 
 
+@pytest.mark.parametrize("level", [logging.INFO, logging.ERROR])
+async def test_warnings_still_come_to_standard_error_where_no_logging_is_set_up(
+    level: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    autojump_clock: MockClock,
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+
+    async def body(item: int) -> None:
+        logger.warning("careful")
+
+    async with open_journal(tmp_path / "other.db", logs=ItemLogs()):
+        await session(tmp_path / "run.db", body, 1, logs=ItemLogs(level=level))
+    assert capsys.readouterr().err == "careful\n"
+
+
 @pytest.mark.parametrize(
     ("logs", "kinds"),
     [
@@ -350,6 +368,21 @@ async def test_show_tells_all_of_one_item(
     assert (folder / "etc_passwd").read_text() == "root"
     assert main(["journal", "show", journal_path, "7", "--files", str(folder)]) == 2
     assert "already exists, and nothing is overwritten" in capsys.readouterr().err
+
+
+def test_batch_keeps_logs_if_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "import logging\nasync def answer(line):\n    logging.getLogger('a').info('at %s', line)\n"
+    )
+    Path("agent.py").write_text(code)
+    Path("in.txt").write_text("one\n")
+    batch = "batch agent.py:answer --input in.txt --journal run.db --keep-logs --output out.jsonl"
+    assert main(batch.split()) == 0
+    assert "at one" not in capsys.readouterr().err, "--log-level says what is shown"
+    assert said("run.db", 1) == [("log", "a", "INFO a: at one")]
 
 
 async def test_files_never_go_through_a_link(
