@@ -229,8 +229,11 @@ class Journal(JournalEffects):
             if known is not None:
                 # Before anything is written: a warning may be an error.
                 by_step = steps is not None and self.version != SOURCE
-                before = (*known[1:3], row[2]) if by_step else known[1:]
-                self._compare(name, before, row, tell)
+                before, now = (
+                    (*one[:2], _without_steps(one[2]) if by_step else one[2])
+                    for one in (known[1:], row)
+                )
+                self._compare(name, before, now, tell)
             index = KeyIndex()
             self._indexes.add(index)
             batch, session, origin, forgotten, parked = await self._writer.ask(
@@ -483,6 +486,13 @@ class IdentifiedJournal:
             tell=self.tell,
         )
         return self.journal.books(plan, source, identified)
+
+
+def _without_steps(text: str) -> str:
+    """Return the settings of a batch without the source, and without those of its steps."""
+    settings: dict[str, Any] = json.loads(text)
+    left = {name: one for name, one in settings.items() if name != SOURCE and ": " not in name}
+    return json.dumps(left, sort_keys=True)
 
 
 def _differences(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[str], str]:

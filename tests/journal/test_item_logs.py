@@ -382,7 +382,7 @@ def test_batch_keeps_logs_if_asked_to(
     batch = "batch agent.py:answer --input in.txt --journal run.db --keep-logs --output out.jsonl"
     assert main(batch.split()) == 0
     assert "at one" not in capsys.readouterr().err, "--log-level says what is shown"
-    assert said("run.db", 1) == [("log", "a", "INFO a: at one")]
+    assert said("run.db", "0") == [("log", "a", "INFO a: at one")]
 
 
 async def test_files_never_go_through_a_link(

@@ -12,8 +12,10 @@ from trio.testing import MockClock
 
 import harness
 from harness import Attempt, BestEffort, Retry
+from harness.agents import Agent, tool
 from harness.budgets import reserve_budget
 from harness.errors import (
+    ApprovalPending,
     FanOutError,
     JournaledError,
     JournalMismatchError,
@@ -22,6 +24,8 @@ from harness.errors import (
 from harness.fanout import DROP
 from harness.flow import Batch, Pipeline, Router, failed_at, stage, track
 from harness.journal import edit_journal, open_journal, read_journal
+from harness.models import ScriptedModel
+from tests.agents.fakes import calls
 
 BEST = BestEffort()
 
@@ -233,6 +237,19 @@ async def test_force_keeps_what_other_code_recorded(
     assert made == []
 
 
+async def test_settings_of_the_users_own_are_compared_all_the_same(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async def one(prompt: str) -> None:
+        async with open_journal(tmp_path / "run.db") as journal:
+            given = journal.identified(target="mine", settings={"prompt": prompt})
+            await flow_of([], prompt).run([1], key=key_of, journal=given)
+
+    await one("old")
+    with pytest.raises(JournalMismatchError, match="prompt was 'old' and is 'new'"):
+        await one("new")
+
+
 async def test_attempts_of_other_code_dont_count_towards_the_most(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -366,6 +383,38 @@ async def test_attempts_and_fallbacks_of_stages_that_are_done_are_remembered(
     for _ in range(2):
         [result] = await session(tmp_path / "run.db", flow, [1])
         assert (result.value, result.degraded, result.attempts) == (-1, True, 3)
+
+
+async def test_a_stage_that_waits_for_approval_goes_on_where_it_stopped(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    made: Made = []
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        """Pay it back."""
+        made.append(("refund", order))
+        return "done"
+
+    def flow() -> Pipeline[Any, Any]:
+        model = ScriptedModel([calls(("refund", {"order": 1})), "refunded"])
+        desk = Agent("desk", model=model, tools=[refund])
+
+        async def order(item: int) -> str:
+            made.append(("order", item))
+            return f"order {item}"
+
+        async def output(reply: Any) -> Any:
+            return reply.output
+
+        return Pipeline(order, stage(desk, name="desk"), output)
+
+    [result] = await session(tmp_path / "run.db", flow(), [1], policy=BEST)
+    assert isinstance(result.error, ApprovalPending)
+    with edit_journal(tmp_path / "run.db") as editor:
+        editor.answer("pipeline", 1, True)
+    assert (await session(tmp_path / "run.db", flow(), [1])).values() == ["refunded"]
+    assert made == [("order", 1), ("refund", 1)]
 
 
 # Effects ------------------------------------------------------------------------------------------
