@@ -11,7 +11,7 @@ from harness._words import masked, masked_repr_of
 from harness.errors import JournalError
 from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
-from harness.fanout._kept import BYTES_PER_ITEM, ItemLogs, Kept
+from harness.fanout._kept import BYTES_PER_ITEM, Kept
 from harness.runs import Event, Run
 from harness.runs._observers import Observer
 
@@ -29,10 +29,10 @@ class ItemKeeper:
 
     __slots__ = ("_bytes_left", "_heard", "_job", "_records", "_stated", "logs")
 
-    def __init__(self, records: Records, job: JournaledJob, logs: ItemLogs | None) -> None:
+    def __init__(self, records: Records, job: JournaledJob) -> None:
         self._records = records
         self._job = job
-        self.logs = logs
+        self.logs = logs = records.logs
         """What is kept besides files; None: nothing."""
         self._bytes_left = BYTES_PER_ITEM if logs is None else logs.bytes_per_item
         self._stated = 0
@@ -106,3 +106,11 @@ class ItemKeeper:
 
 def _cut(text: str, at_most: int) -> str:
     return text if len(text) <= at_most else f"{text[:at_most]}... ({len(text):,} characters)"
+
+
+def keeper_of(job: JournaledJob, records: Records) -> ItemKeeper:
+    """Return what keeps things with an item; made when it is first needed."""
+    if job.keeper is None:
+        job.keeper = ItemKeeper(records, job)
+    keeper: ItemKeeper = job.keeper
+    return keeper

@@ -53,7 +53,7 @@ from harness.fanout._journal import (
 )
 from harness.fanout._journal_feed import JournalFeed
 from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
-from harness.fanout._journal_kept import ItemKeeper
+from harness.fanout._journal_kept import ItemKeeper, keeper_of
 from harness.fanout._journal_records import Records
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
@@ -69,7 +69,7 @@ from harness.runs._run import KEEPER, LASTING_KEY
 
 def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdentity) -> Books:
     """Return what an engine needs to write to a journal."""
-    records = Records()
+    records = Records(journal.logs)
     feed = JournalFeed(plan, source, records, batch.content)
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
@@ -317,11 +317,14 @@ class JournalLedger:
         add_meter(run, meter)
         assert run._locals is not None
         run._locals[LASTING_KEY] = job.entry.effects_key
-        keeper = job.keeper
-        if keeper is None:
-            keeper = job.keeper = ItemKeeper(self._records, job, self._journal.logs)
-        run._locals[KEEPER] = keeper
-        keeper.listen_in(run)
+        run._locals[KEEPER] = self
+        if self._records.logs is not None:
+            keeper_of(job, self._records).listen_in(run)
+
+    def keeper_of(self, run: Run) -> ItemKeeper | None:
+        """Return what keeps things with the item of a run; None if it has ended."""
+        job = None if run._item_index is None else self._feed.jobs.get(run._item_index)
+        return None if job is None else keeper_of(job, self._records)
 
     def may_retry(self, job: Job, error: Exception) -> bool:
         """Return whether the item may have another attempt, over all processes."""

@@ -21,6 +21,7 @@ from harness._events import happened
 from harness.errors import JournalError
 from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch, StepDone
 from harness.fanout._journal_job import JournaledJob, Recorded
+from harness.fanout._kept import ItemLogs
 from harness.fanout._ledger import Writing
 from harness.fanout._result import Result
 
@@ -28,7 +29,9 @@ from harness.fanout._result import Result
 class Records:
     """What one fan-out has on its way to a journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: ItemLogs | None = None) -> None:
+        self.logs = logs
+        """What is kept of what items say; None: only files."""
         self.batch: FanOutBatch
         """This fan-out's part of the journal, once it is open."""
         self.host: Writing

@@ -21,7 +21,7 @@ from harness.errors import JournalError
 from harness.fanout._drop import DROP
 from harness.fanout._journal import Entry, LastStep, Step, StepDone
 from harness.fanout._journal_job import JournaledJob, Recorded
-from harness.fanout._journal_kept import ItemKeeper
+from harness.fanout._journal_kept import ItemKeeper, keeper_of
 from harness.fanout._journal_records import Records
 from harness.fanout._result import ResultStatus
 from harness.runs import Run, current_run
@@ -203,7 +203,7 @@ class StepJob(JournaledJob):
 
     def set_out(self, records: Records, attempt: Recorded) -> None:
         """Note what records its steps."""
-        self.record = ItemSteps(records, self.entry, attempt, self.keeper)
+        self.record = ItemSteps(records, self.entry, attempt, keeper_of(self, records))
         self.degraded = any(one.degraded for one in self.entry.steps if not one.part)
 
     def last_step(self, status: ResultStatus, value: Any) -> LastStep | None:
@@ -233,6 +233,10 @@ class _Keepers:
     def __init__(self, keepers: Sequence[ItemKeeper]) -> None:
         self._keepers = keepers
         self.logs = keepers[0].logs
+
+    def keeper_of(self, run: Run) -> _Keepers:
+        """Return itself: it is for one run."""
+        return self
 
     def keep_file(self, name: str, run: str, content: bytes) -> None:
         """Keep a file."""

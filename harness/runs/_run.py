@@ -78,8 +78,8 @@ LASTING_KEY: RunKey = _NotForked()
 the run's values rather than in a slot of its own, because few runs have one."""
 
 KEEPER: RunKey = _NotForked()
-"""What keeps things with an item of a journal is under, in the item's runs: an object with a method
-``keep``, to be called in trio's thread."""
+"""What keeps things with an item of a journal is asked of what is under this in the item's runs: an
+object with a method ``keeper_of``, which takes the run."""
 
 STARTED_BY: RunKey = _NotForked()
 """What the id of the run that let this one begin is under, until it has, if anybody observes it."""
@@ -666,7 +666,7 @@ class Run(Generic[DepsT_co]):
         """Return what keeps things with the item that this run is in; None without a journal."""
         for run in (self, *self._ancestors()):
             if run._locals is not None and KEEPER in run._locals:
-                return run._locals[KEEPER]
+                return run._locals[KEEPER].keeper_of(run)
         return None
 
     # Events -----------------------------------------------------------------------------------
