@@ -35,9 +35,6 @@ HOSTILE = (
 ROWS = "document.querySelectorAll('tr, li, details, [role=row]').length"
 
 
-pytestmark = pytest.mark.xdist_group("report")  # One browser for all.
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with open_browser(tmp_path_factory.mktemp("profile")) as opened:
