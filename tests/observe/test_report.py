@@ -399,7 +399,7 @@ def large_trace(path: Path, *, runs: int, depth: int) -> None:
     path.write_text("".join(f"{json.dumps(line)}\n" for _, line in lines))
 
 
-@pytest.mark.long
+@pytest.mark.speed
 def test_ten_thousand_runs_and_a_deep_tree_open_at_once_and_stay_smooth(
     browser: Browser, tmp_path: Path
 ) -> None:
