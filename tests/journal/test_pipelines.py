@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,14 @@ from harness.flow import Batch, Pipeline, Router, failed_at, stage, track
 from harness.journal import edit_journal, open_journal, read_journal
 from harness.models import ScriptedModel
 from tests.agents.fakes import calls
+from tests.scale import FULL
+from tests.support.checkpoints import cancel_at_every_checkpoint
+from tests.support.random_pipelines import check, line_of
+from tests.support.random_pipelines import flow_of as flow_of_seed
 
 BEST = BestEffort()
+TOGETHER_AND_SEVERAL = 163
+"""The seed of a pipeline with both."""
 
 Made = list[tuple[str, Any]]
 
@@ -154,6 +161,40 @@ async def test_a_stage_gets_the_value_as_a_later_session_would(
 
     await session(tmp_path / "run.db", Pipeline(a, b))
     assert got == [str] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 200) if FULL else [TOGETHER_AND_SEVERAL])
+async def test_cancelled_anywhere_it_goes_on_behind_what_is_done(
+    seed: int, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    items = [[str(number), number] for number in range(2)]
+    path, lines = tmp_path / "run.db", ["session "]
+
+    def log(what: str, about: str) -> None:
+        lines.append(f"{what} {about}")
+
+    async def one_session() -> None:
+        results = await session(
+            path,
+            flow_of_seed(seed, log),
+            items,
+            key=itemgetter(0),
+            name="x",
+            policy=BEST,
+            options={"kept": "return"},
+        )
+        lines.extend(f"result {line_of(one)}" for one in results)
+
+    async def resume() -> None:
+        if len(lines) > 1:
+            lines.append("session ")
+        await one_session()
+        check("\n".join(lines), seed, items)
+        path.unlink()
+        lines[:] = ["session "]
+
+    assert await cancel_at_every_checkpoint(one_session, resume) > 5
 
 
 # What has changed ---------------------------------------------------------------------------------

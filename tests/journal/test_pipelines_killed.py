@@ -6,9 +6,7 @@ Each session is a process of its own that kills itself with SIGKILL at one place
 
 from __future__ import annotations
 
-import json
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import pytest
 
 from tests.scale import scaled
 from tests.support.killed_sessions import Sessions, open_sessions
-from tests.support.random_pipelines import kinds_of, outcome_of
+from tests.support.random_pipelines import check
 
 pytestmark = [
     pytest.mark.real_clock,
@@ -43,36 +41,6 @@ def sessions() -> Iterator[Sessions]:
         yield started
 
 
-def check(folder: Path, seed: int) -> None:
-    """Check that no step was made again once the next one, or the result, had shown it done."""
-    done: set[tuple[int, str]] = set()
-    results: dict[str, str] = {}
-    begun: Counter[tuple[int, str]] = Counter()
-    sessions = (folder / "log.txt").read_text().split("session \n")[1:]
-    for lines in sessions:
-        results = {}
-        starts: Counter[tuple[int, str]] = Counter()
-        for line in lines.splitlines():
-            what, _, about = line.partition(" ")
-            if what == "start":
-                stage, _, item = about.partition(" ")
-                call = int(stage), item
-                assert call not in done, f"{call} was done, and was made again"
-                starts[call] += 1
-                # Behind a stage that yields several, outputs go on before it is done.
-                mine = {before for before, one in starts | begun if one == item}
-                done |= {(before, item) for before in mine if before < call[0]}
-            elif what == "result":
-                key, _, came = about.partition(" ")
-                results[key] = came
-                whose = {call for call in starts | begun if call[1].partition(".")[0] == key}
-                done |= whose
-        assert set(starts.values()) <= {1}, "a step was made twice in one session"
-        begun |= starts
-    expected = {item[0]: json.dumps(outcome_of(seed, item), default=str) for item in ITEMS}
-    assert results == expected, kinds_of(seed)
-
-
 @pytest.mark.parametrize("seed", range(scaled(6, full=300)))
 def test_any_pipeline_killed_anywhere_comes_to_what_it_comes_to_in_one_go(
     seed: int, sessions: Sessions, tmp_path: Path
@@ -88,4 +56,4 @@ def test_any_pipeline_killed_anywhere_comes_to_what_it_comes_to_in_one_go(
         killed += ended == KILLED
     assert killed
     assert sessions.run(**order) == 0, (tmp_path / "stderr.txt").read_text()
-    check(tmp_path, seed)
+    check((tmp_path / "log.txt").read_text(), seed, ITEMS)

@@ -219,7 +219,7 @@ def pipeline_session(seed: int, items: list[Any]) -> None:
 
     import harness  # noqa: PLC0415
     from harness.journal import open_journal  # noqa: PLC0415
-    from tests.support.random_pipelines import flow_of  # noqa: PLC0415
+    from tests.support.random_pipelines import flow_of, line_of  # noqa: PLC0415
 
     async def session() -> None:
         log("session", "")
@@ -231,18 +231,10 @@ def pipeline_session(seed: int, items: list[Any]) -> None:
             ) as stream,
         ):
             async for result in stream:
-                came = result.value if result.ok else _words_of(result.error)
-                log("result", f"{result.key} {json.dumps(came, default=str)}")
+                log("result", line_of(result))
         log("done", "")
 
     trio.run(session)
-
-
-def _words_of(error: BaseException) -> str:
-    from harness.errors import JournaledError  # noqa: PLC0415
-
-    words = str(error)
-    return words if isinstance(error, JournaledError) else f"{type(error).__name__}: {words}"
 
 
 _counts: dict[str, int] = {}

@@ -5,14 +5,17 @@ A value is a list of its item's name and a number, so that each call can say for
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import trio
 import trio.lowlevel
 
-from harness import Attempt, Retry
+from harness import Attempt, Result, Retry
+from harness.errors import JournaledError
 from harness.flow import DROP, Batch, Pipeline, Router, stage, track
 
 Value = list[Any]
@@ -62,6 +65,48 @@ def outcome_of(seed: int, item: Value) -> Any:
             return f"ValueError: slow refuses {item[1]}"
         return _next(2 if item[1] % 2 or item[1] % 3 == 0 else 1, item)
     return _outcome(kinds, 0, item)
+
+
+def line_of(result: Result[Any]) -> str:
+    """Return what a log says of a result, whichever session it is from."""
+    came = result.value if result.ok else str(result.error)
+    if not result.ok and not isinstance(result.error, JournaledError):
+        came = f"{type(result.error).__name__}: {came}"
+    return f"{result.key} {json.dumps(came, default=str)}"
+
+
+def check(log: str, seed: int, items: list[Value]) -> None:
+    """Check that no step was made again once the next one, or the result, had shown it done.
+
+    Args:
+      log: The lines of all sessions, each begun with ``session``: ``start`` and ``result``.
+      seed: Which pipeline it is.
+      items: What the last session, which got to its end, was given.
+    """
+    done: set[tuple[int, str]] = set()
+    begun: Counter[tuple[int, str]] = Counter()
+    results: dict[str, str] = {}
+    for lines in log.split("session \n")[1:]:
+        results = {}
+        starts: Counter[tuple[int, str]] = Counter()
+        for line in lines.splitlines():
+            what, _, about = line.partition(" ")
+            if what == "start":
+                stage, _, item = about.partition(" ")
+                call = int(stage), item
+                assert call not in done, f"{call} was done, and was made again"
+                starts[call] += 1
+                # Behind a stage that yields several, outputs go on before it is done.
+                mine = {before for before, one in starts | begun if one == item}
+                done |= {(before, item) for before in mine if before < call[0]}
+            elif what == "result":
+                key, _, came = about.partition(" ")
+                results[key] = came
+                done |= {call for call in starts | begun if call[1].partition(".")[0] == key}
+        assert set(starts.values()) <= {1}, "a step was made twice in one session"
+        begun |= starts
+    expected = {item[0]: json.dumps(outcome_of(seed, item), default=str) for item in items}
+    assert results == expected, kinds_of(seed)
 
 
 def flow_of(seed: int, log: Log) -> Any:
