@@ -16,7 +16,7 @@ An attempt that was begun ahead and never started ends as ``"unstarted"``: it di
 attempt with no ending was in flight when its process died.
 
 An item of a pipeline or a router takes several steps between 3 and 4. Each is recorded with
-`FanOutBatch.step_nowait` when it is done; the next session finds those in `Entry.steps`.
+`FanOutBatch.end_nowait` when it is done; the next session finds those in `Entry.steps`.
 """
 
 from __future__ import annotations
@@ -360,16 +360,6 @@ class FanOutBatch(Protocol):
     def keep_nowait(self, entry: Entry, kept: Kept) -> None:
         """Keep something with an item; nobody is told when it is durable."""
 
-    def step_nowait(self, entry: Entry, step: StepDone, then: Acknowledge) -> None:
-        """Record that a step is done; ``then`` is called once that is durable.
-
-        Args:
-          entry: The item.
-          step: What it came to.
-          then: Called once, with the error if it can't be made durable. It must not raise.
-        """
-        ...
-
     async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
         """Record an attempt at each, and return their numbers once that is durable.
 
@@ -416,13 +406,17 @@ class FanOutBatch(Protocol):
         ...
 
     def end_nowait(
-        self, ended: Sequence[tuple[Entry, int | None, Ending]], then: Acknowledge
+        self,
+        ended: Sequence[tuple[Entry, int | None, Ending]],
+        then: Acknowledge,
+        steps: Sequence[tuple[Entry, StepDone]] = (),
     ) -> None:
         """Record how attempts ended; ``then`` is called once that is durable.
 
         Args:
           ended: For each, what `end` takes.
           then: Called once.
+          steps: Steps that are done, with their items; recorded first.
         """
         ...
 

@@ -46,6 +46,10 @@ class Records:
         """Whether there is a clerk. After a cut there is none, while items still end."""
         self._ended: list[tuple[Entry, int | None, Ending]] = []
         """Endings not yet on their way to the journal."""
+        self._steps: list[tuple[Entry, StepDone]] = []
+        """Steps that are done, and not yet on their way to the journal."""
+        self._durable_steps: list[trio.Event] = []
+        """What to set once they are durable."""
         self._decided: list[Result[Any]] = []
         """The results among them: those of items that have ended for good."""
         self._durable: list[Result[Any]] = []
@@ -109,18 +113,10 @@ class Records:
 
     @enable_ki_protection
     def step(self, entry: Entry, done: StepDone, durable: trio.Event) -> None:
-        """Record that a step is done; the event is set once that is durable, or can't be.
-
-        Raises:
-          JournalError: if it can't be recorded.
-        """
-
-        def then(error: BaseException | None) -> None:
-            durable.set()
-            self._called_back(error)
-
-        self.batch.step_nowait(entry, done, then)
-        self.under_way += 1
+        """Note that a step is done; the event is set once that is durable, or can't be."""
+        self._steps.append((entry, done))
+        self._durable_steps.append(durable)
+        self._noted()
 
     @enable_ki_protection
     def end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
@@ -144,6 +140,9 @@ class Records:
     def end(self, entry: Entry, number: int | None, ending: Ending) -> None:
         """Note how an attempt ended."""
         self._ended.append((entry, number, ending))
+        self._noted()
+
+    def _noted(self) -> None:
         if self.has_clerk:
             self.news.set()
         else:
@@ -152,21 +151,25 @@ class Records:
     @enable_ki_protection
     def record_ended(self) -> None:
         """Record all that was noted."""
-        if not self._ended:
+        if not (self._ended or self._steps):
             return
-        # harness: shared (both are taken and replaced in one step)
+        # harness: shared (all are taken and replaced in one step)
         ended, self._ended = self._ended, []
         decided, self._decided = self._decided, []
+        steps, self._steps = self._steps, []
+        durable, self._durable_steps = self._durable_steps, []
         host = self.host
 
         def then(error: BaseException | None) -> None:
             host.unwritten -= len(decided)
             if error is None:
                 self._durable += decided
+            for event in durable:
+                event.set()
             self._called_back(error)
 
         try:
-            self.batch.end_nowait(ended, then)
+            self.batch.end_nowait(ended, then, steps)
         except JournalError as error:
             host.unwritten -= len(decided)
             self.fail(error)

@@ -162,10 +162,7 @@ class ItemSteps:
         """Record that a step is done, with its value as text."""
         self._durable = durable = trio.Event()
         done = StepDone(name, self._part, text, degraded, self._entry.further + further)
-        try:
-            self._records.step(self._entry, done, durable)
-        except JournalError as error:
-            self._records.fail(error)
+        self._records.step(self._entry, done, durable)
 
     def encode(self, name: str, value: Any) -> tuple[str, Any]:
         """Return the text of what a step gave, and the value that comes back from it.

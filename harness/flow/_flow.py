@@ -269,7 +269,7 @@ class Flow:
                     now = time()
                     if value is DROP:
                         return DROP
-                    if station.given.gives_several:
+                    if station.gives_several:
                         return value
                     continue
                 meter.calls += 1
@@ -306,7 +306,7 @@ class Flow:
     async def _resumed(self, record: ItemSteps, walker: Walker) -> tuple[int, Any]:
         """Return where an item goes on, and with what: behind the last stage that is done."""
         ahead = self._stations[walker.position :]
-        several = next((one.index for one in ahead if one.given.gives_several), len(self._stations))
+        several = next((one.index for one in ahead if one.gives_several), len(self._stations))
         for station in reversed(self._stations[walker.position : several]):
             step = record.knows(station.what)
             if step is None:
@@ -332,7 +332,7 @@ class Flow:
         await record.enter(station.what)
         value = await self._not_plain(station, walker, value, self._now())
         is_last = station.index == len(self._stations) - 1
-        if station.given.gives_several or (record.is_whole and (is_last or value is DROP)):
+        if station.gives_several or (record.is_whole and (is_last or value is DROP)):
             return value  # It is the item's, or an output has recorded it.
         try:
             further = max(0, walker.attempts - record.is_whole)
@@ -345,7 +345,7 @@ class Flow:
         """Do at a stage what goes beyond calling its function."""
         if station.batches is not None:
             return await self._gather(station, station.batches, walker, value)
-        if station.given.gives_several:
+        if station.gives_several:
             return await self._spread(station, walker, value)
         meter = station.meter
         meter.begin(now)

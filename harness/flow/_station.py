@@ -25,6 +25,8 @@ class Station:
         self.function: Callable[[Any], Any] = given.function
         self.calls = Calls(self.what, self.function, given.each)
         self.meter = Meter()
+        self.gives_several = given.gives_several
+        """Whether its outputs go on one by one."""
         if given.batch is not None:
             self.places = max(buffer, given.batch.size)
         else:
@@ -43,7 +45,7 @@ class Station:
     @property
     def is_plain(self) -> bool:
         """Whether there is nothing to do but call the function."""
-        return self.calls.plain and self.batches is None and not self.given.gives_several
+        return self.calls.plain and self.batches is None and not self.gives_several
 
     @property
     def line(self) -> Gate | Batches | None:

@@ -333,13 +333,29 @@ class JournalBatch:
         """
         await self._writer.recorded(self._end([(entry, attempt, ending)]))
 
-    def end_nowait(self, ended: Sequence[Ended], then: Acknowledge) -> None:
+    def end_nowait(
+        self,
+        ended: Sequence[Ended],
+        then: Acknowledge,
+        steps: Sequence[tuple[Entry, StepDone]] = (),
+    ) -> None:
         """Record how attempts ended; ``then`` is called in trio's thread once that is durable.
 
         Args:
           ended: For each, what `end` takes.
           then: Called once, with the error if it can't be made durable. It must not raise.
+          steps: Steps that are done, with their items; recorded first.
         """
+        rows: list[Any] = []
+        characters = 0
+        for entry, step in steps:
+            rows += self._step(entry, step)
+            characters += len(step.text)
+            if characters > GROUP_CHARACTERS_AT_MOST:
+                self._writer.record({"harness_steps": rows}, _nobody_waits)
+                rows, characters = [], 0
+        if rows:
+            self._writer.record({"harness_steps": rows}, _nobody_waits)
         part: list[Ended] = []
         characters = 0
         for one in ended:
@@ -359,21 +375,6 @@ class JournalBatch:
         row: list[Any] = [self._numbers.next_event(), entry.id, self._session, self._clock.now()]
         row += kept.kind, *map(words_to_text, (kept.name, kept.run, kept.text)), kept.content
         self._writer.record({"harness_kept": row}, _nobody_waits)
-
-    def step_nowait(self, entry: Entry, step: StepDone, then: Acknowledge) -> None:
-        """Record that a step is done; ``then`` is called in trio's thread once that is durable.
-
-        Args:
-          entry: The item.
-          step: What it came to.
-          then: Called once, with the error if it can't be made durable. It must not raise.
-        """
-        assert self._steps is not None
-        self._writer.check()
-        row = [self._numbers.next_event(), entry.id, step.name, step.part]
-        row += [self._steps.chains[step.name], None, 0, int(step.degraded), step.further]
-        row += [self._clock.now(), step.text]
-        self._writer.record({"harness_steps": row}, then)
 
     async def flush(self) -> None:
         """Wait until everything recorded before is durable.
@@ -413,6 +414,13 @@ class JournalBatch:
             await trio.lowlevel.checkpoint()
         else:
             await self._writer.flush()
+
+    def _step(self, entry: Entry, step: StepDone) -> list[Any]:
+        assert self._steps is not None
+        self._writer.check()
+        row = [self._numbers.next_event(), entry.id, step.name, step.part]
+        row += [self._steps.chains[step.name], None, 0, int(step.degraded), step.further]
+        return [*row, self._clock.now(), step.text]
 
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()

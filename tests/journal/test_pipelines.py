@@ -164,7 +164,7 @@ async def test_a_stage_gets_the_value_as_a_later_session_would(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 200) if FULL else [TOGETHER_AND_SEVERAL])
+@pytest.mark.parametrize("seed", range(100, 130) if FULL else [TOGETHER_AND_SEVERAL])
 async def test_cancelled_anywhere_it_goes_on_behind_what_is_done(
     seed: int, tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -192,9 +192,6 @@ class MemoryBatch:
     def keep_nowait(self, entry: Entry, kept: Kept) -> None:
         raise NotImplementedError("nothing but results is kept here")
 
-    def step_nowait(self, entry: Entry, step: StepDone, then: Acknowledge) -> None:
-        raise NotImplementedError("only what is one function is kept here")
-
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         await trio.lowlevel.checkpoint()
         found = []
@@ -255,7 +252,10 @@ class MemoryBatch:
         await done.wait()
 
     def end_nowait(
-        self, ended: Sequence[tuple[Entry, int | None, Ending]], then: Acknowledge
+        self,
+        ended: Sequence[tuple[Entry, int | None, Ending]],
+        then: Acknowledge,
+        steps: Sequence[tuple[Entry, StepDone]] = (),
     ) -> None:
         for entry, _, ending in ended:
             if ending.status in ("cancelled", "unstarted"):
