@@ -75,7 +75,8 @@ class JournalFeed:
         if suspect is not None and suspect.index in self.jobs:
             return True
         suspects = len(room.suspects) + (suspect is not None)
-        return self._end is not None and 0 < room.count == suspects
+        reads_no_more = self._end is not None or room.count >= room.depth
+        return reads_no_more and 0 < room.count == suspects
 
     @property
     def is_dry(self) -> bool:

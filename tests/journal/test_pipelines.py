@@ -23,6 +23,7 @@ from harness.errors import (
     JournalValueError,
 )
 from harness.fanout import DROP
+from harness.fanout._waiting_room import READ_AHEAD_AT_LEAST
 from harness.flow import Batch, Pipeline, Router, failed_at, stage, track
 from harness.journal import edit_journal, open_journal, read_journal
 from harness.models import ScriptedModel
@@ -508,8 +509,29 @@ async def test_what_a_call_for_several_items_uses_is_divided_among_them(
 # Gathering stages, outputs, streams ---------------------------------------------------------------
 
 
-async def test_a_stage_that_gathers_doesnt_wait_for_items_that_run_alone(
+async def test_a_stage_that_gathers_doesnt_wait_for_more_suspects_than_are_read_ahead(
     tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    sizes: list[int] = []
+
+    async def together(items: list[int]) -> list[int]:
+        sizes.append(len(items))
+        return items
+
+    flow = Pipeline(stage(doubling([], "a"), limit=1), stage(together, batch=Batch(10)))
+    suspects = range(1, READ_AHEAD_AT_LEAST + 3)
+    async with open_journal(tmp_path / "run.db") as journal:
+        steps = await journal.open_batch("pipeline", target="harness.flow.Pipeline", settings={})
+        await steps.begin([steps.find(one, one) for one in suspects])
+        await steps.close()
+    options = {"max_attempts": 2}
+    await session(tmp_path / "run.db", flow, [0, *suspects], options=options)
+    assert sizes == [1] * (1 + len(suspects))
+
+
+@pytest.mark.parametrize("comes_slowly", [False, True])
+async def test_a_stage_that_gathers_doesnt_wait_for_items_that_run_alone(
+    comes_slowly: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """A suspect starts once nothing is in flight: those that are mustn't wait for it."""
     path = tmp_path / "run.db"
@@ -519,13 +541,19 @@ async def test_a_stage_that_gathers_doesnt_wait_for_items_that_run_alone(
         sizes.append(len(items))
         return items
 
+    async def items() -> AsyncIterator[int]:
+        for item in (0, 3, 1, 2):
+            await trio.sleep(5)
+            yield item
+
     flow = Pipeline(doubling([], "a"), stage(together, batch=Batch(10)))
     async with open_journal(path) as journal:  # A session that dies with two items in flight.
         steps = await journal.open_batch("pipeline", target="harness.flow.Pipeline", settings={})
         await steps.begin([steps.find(1, 1), steps.find(2, 2)])
         await steps.close()
-    results = await session(path, flow, options={"max_attempts": 2})
-    assert results.values() == [0, 2, 4, 6]
+    source: Any = items() if comes_slowly else range(4)
+    results = await session(path, flow, source, options={"max_attempts": 2})
+    assert sorted(results.values()) == [0, 2, 4, 6]
     assert sizes == [2, 1, 1]
 
 
