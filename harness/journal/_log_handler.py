@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from harness.fanout._kept import ItemLogs
-from harness.runs import current_run_or_none
+from harness.runs import Run, current_run_or_none
 
 _FORMAT = "%(levelname)s %(name)s: %(message)s"
 
@@ -34,9 +35,12 @@ class _Handler(logging.Handler):
         run = current_run_or_none()
         if run is None or record.levelno < self._kept_from:
             return
-        keeper = run._keeper()
-        if keeper is None or keeper.logs is not self._logs:
-            return
+        for keeper in run._keepers():
+            if keeper.logs is self._logs:
+                self._keep_in(keeper, record, run)
+                return
+
+    def _keep_in(self, keeper: Any, record: logging.LogRecord, run: Run) -> None:
         try:
             run._above.tree.call(keeper.keep_log, record.name, run.path, self.format(record))
         except Exception:

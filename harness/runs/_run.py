@@ -657,17 +657,18 @@ class Run(Generic[DepsT_co]):
                 "what should be in the file"
             )
         self._refuse_if_ended("it can't keep anything")
-        keeper = self._keeper()
+        keeper = next(self._keepers(), None)
         if keeper is not None:
             content = data.encode(errors="replace") if isinstance(data, str) else bytes(data)
             self._above.tree.call(keeper.keep_file, name, self.path, content)
 
-    def _keeper(self) -> Any:
-        """Return what keeps things with the item that this run is in; None without a journal."""
+    def _keepers(self) -> Iterator[Any]:
+        """Yield what keeps things with the items of journals that this run is in, inner first."""
         for run in (self, *self._ancestors()):
             if run._locals is not None and KEEPER in run._locals:
-                return run._locals[KEEPER].keeper_of(run)
-        return None
+                keeper = run._locals[KEEPER].keeper_of(run)
+                if keeper is not None:
+                    yield keeper
 
     # Events -----------------------------------------------------------------------------------
 

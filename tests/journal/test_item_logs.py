@@ -148,7 +148,8 @@ async def test_only_items_of_the_journal_that_asked_have_their_records(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async def inner(item: int) -> None:
-        logger.info("inner %s", item)
+        logger.info("inner")
+        harness.current_run().keep("a.txt", "a")
 
     async def outer(item: int) -> None:
         logger.info("outer")
@@ -156,8 +157,11 @@ async def test_only_items_of_the_journal_that_asked_have_their_records(
 
     logger.info("outside")
     await session(tmp_path / "outer.db", outer, 1, logs=ItemLogs())
-    assert [text for _, _, text in said(tmp_path / "outer.db")] == ["INFO tests.item_logs: outer"]
-    assert kept(tmp_path / "inner.db") == []
+    assert [(one.run, one.text) for one in kept(tmp_path / "outer.db")] == [
+        ("batch/1", "INFO tests.item_logs: outer"),
+        ("batch/1/batch/1", "INFO tests.item_logs: inner"),
+    ]
+    assert said(tmp_path / "inner.db") == [("file", "a.txt", b"a")]
 
 
 async def test_what_an_item_said_before_it_was_cut_short_is_there(

@@ -19,6 +19,7 @@ from harness.errors import (
     ApprovalPending,
     FanOutError,
     JournaledError,
+    JournalError,
     JournalMismatchError,
     JournalValueError,
 )
@@ -26,6 +27,7 @@ from harness.fanout import DROP
 from harness.fanout._waiting_room import READ_AHEAD_AT_LEAST
 from harness.flow import Batch, Pipeline, Router, failed_at, stage, track
 from harness.journal import edit_journal, open_journal, read_journal
+from harness.journal._sqlite import SqliteBackend
 from harness.models import ScriptedModel
 from tests.agents.fakes import calls
 from tests.scale import FULL
@@ -143,6 +145,28 @@ async def test_the_next_stage_begins_once_the_value_is_on_disk(
 
     await session(path, Pipeline(doubling([], "a"), look))
     assert found == [1, 1, 1, 1]
+
+
+async def test_a_disk_that_is_full_ends_everything_and_keeps_what_was_acknowledged(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: Made = []
+    path = tmp_path / "run.db"
+    flow = Pipeline(stage(doubling(made, "a"), limit=1), stage(doubling(made, "b"), limit=1))
+    write = SqliteBackend.write
+
+    def refuses(self: SqliteBackend, rows: Any) -> None:
+        if "b" in names(made) and rows["harness_steps"]:
+            raise JournalError("no space left on device")
+        write(self, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteBackend, "write", refuses)
+        with pytest.raises(JournalError, match="no space left"):
+            await session(path, flow)
+    made.clear()
+    assert (await session(path, flow)).values() == [0, 4, 8, 12]
+    assert ("a", 0) not in made
 
 
 async def test_a_stage_gets_the_value_as_a_later_session_would(
