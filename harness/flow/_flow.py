@@ -240,7 +240,8 @@ class Flow:
         record = walker.record
         if record is not None:
             position, value = await self._resumed(record, walker)
-        if walker.held is None:
+        is_output = walker.held is not None
+        if not is_output:
             walker.held = self._host
             if self.gathers:
                 self.items_set_out += 1
@@ -255,7 +256,7 @@ class Flow:
                     if gate.free:
                         gate.free -= 1
                         held, walker.held = walker.held, gate
-                        held.give_back(walker)
+                        held.give_back(walker)  # type: ignore[union-attr] # Never None here.
                     else:
                         in_call = False
                         await gate.wait(walker)

@@ -81,11 +81,9 @@ async def session(
     key: Callable[[Any], Any] = key_of,
     options: dict[str, Any] | None = None,
     **more: Any,
-) -> harness.fanout.Results[Any]:
+) -> harness.Results[Any]:
     async with open_journal(path, **(options or {})) as journal:
-        results: harness.fanout.Results[Any] = await flow.run(
-            items, key=key, journal=journal, **more
-        )
+        results: harness.Results[Any] = await flow.run(items, key=key, journal=journal, **more)
         return results
 
 
