@@ -134,6 +134,7 @@ class Journal(JournalEffects):
         target: str,
         settings: Mapping[str, Any],
         content: Callable[[Any], Any] | None = None,
+        kept: Callable[[Any], Any] | None = None,
         function: Callable[..., Any] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> IdentifiedJournal:
@@ -143,11 +144,18 @@ class Journal(JournalEffects):
           target: Used in place of the function's full name.
           settings: Whatever else decides the answers; plain JSON data.
           content: Returns the part of an item that makes it the same as before; None: all of it.
+          kept: Returns what is kept of an item, for exports; None: its content.
           function: What the fan-outs' function calls; its source is compared. None: their own.
           tell: Told that the source has changed; None: a `HarnessWarning` is given.
         """
         return IdentifiedJournal(
-            self, target=target, settings=settings, content=content, function=function, tell=tell
+            self,
+            target=target,
+            settings=settings,
+            content=content,
+            kept=kept,
+            function=function,
+            tell=tell,
         )
 
     async def open_batch(
@@ -403,6 +411,7 @@ class IdentifiedJournal:
     target: str = attrs.field(kw_only=True)
     settings: Mapping[str, Any] = attrs.field(kw_only=True)
     content: Callable[[Any], Any] | None = attrs.field(kw_only=True)
+    kept: Callable[[Any], Any] | None = attrs.field(kw_only=True)
     function: Callable[..., Any] | None = attrs.field(kw_only=True)
     tell: Callable[[str], None] | None = attrs.field(kw_only=True)
 
@@ -437,6 +446,7 @@ class IdentifiedJournal:
             target=self.target,
             settings={**batch.settings, **self.settings},
             content=self.content,
+            kept=self.kept,
             tell=self.tell,
         )
         return self.journal.books(plan, source, identified)

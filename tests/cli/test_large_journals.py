@@ -51,7 +51,7 @@ def fill(path: Path, *, slow: int) -> None:
         )
         journal.executemany(
             f"INSERT INTO harness_endings VALUES (?, ?, ?, {session}, ?, 1, 0, ?, ?, ?, ?, ?, 9, "
-            "0.1, NULL)",
+            "0.1, NULL, NULL)",
             (
                 (
                     2 * at + 1,
