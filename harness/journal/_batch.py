@@ -94,6 +94,7 @@ class JournalBatch:
     """For items that wait for approvals: the number of the record that says so."""
     _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
     """How often items were forgotten, by `forgotten_name`."""
+    _keep_inputs: bool = attrs.field(alias="keep_inputs")
 
     @property
     def items(self) -> int:
@@ -131,8 +132,9 @@ class JournalBatch:
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()
             row = (number, self._batch, digest, key_json, input_hash)
-            text = self._codec.input_text(item if kept is THE_ITEM else kept)
-            entry = _Entry(number, key, "new", row=row, input=text)
+            entry = _Entry(number, key, "new", row=row)
+            if self._keep_inputs:
+                entry.input = self._codec.input_text(item if kept is THE_ITEM else kept)
             entry.effects_key = self._effects_key(key_json, input_hash)
             return entry
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)

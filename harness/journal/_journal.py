@@ -83,6 +83,8 @@ class Journal(JournalEffects):
     kept: Literal["raise", "return"]
     """What becomes of failures from earlier sessions under a policy that raises failures."""
 
+    _keep_inputs: bool = attrs.field(alias="keep_inputs")
+    """Whether the items themselves are kept, for exports."""
     _owner: Owner = attrs.field(alias="owner")
     _numbers: Numbers = attrs.field(alias="numbers")
     _last_event_before: int = attrs.field(alias="last_event_before")
@@ -247,6 +249,7 @@ class Journal(JournalEffects):
             origin=origin,
             parked_records=parked,
             forgotten=forgotten,
+            keep_inputs=self._keep_inputs,
         )
 
     def _compare(
@@ -511,6 +514,7 @@ def open_journal(
     types: Iterable[type] = (),
     encode: Callable[[Any], str | bytes] | None = None,
     decode: Callable[[str], Any] | None = None,
+    keep_inputs: bool = True,
 ) -> AbstractAsyncContextManager[Journal]:
     """Open a durable record of batches, for ``fan_out(..., journal=journal, key=...)``.
 
@@ -535,6 +539,7 @@ def open_journal(
         enumerations, and the classes of attrs, msgspec and pydantic.
       encode: Writes a value as text, if that should be anything but JSON.
       decode: Reads what ``encode`` wrote.
+      keep_inputs: Whether to keep the items themselves, for exports; else only their hashes.
 
     Returns:
       An async context manager that gives the `Journal`. Leaving its block waits until everything
@@ -617,6 +622,7 @@ def open_journal(
             owner=owner,
             numbers=numbers,
             last_event_before=numbers.last_event,
+            keep_inputs=keep_inputs,
         )
         try:
             yield journal

@@ -182,7 +182,17 @@ async def test_large_bytes_in_inputs_are_kept_once(tmp_path: Path) -> None:
     assert (tmp_path / "run.db").stat().st_size < 300_000
 
 
-async def test_a_journal_of_version_1_has_no_inputs_and_can_be_exported(tmp_path: Path) -> None:
+async def test_inputs_are_kept_only_if_they_may_be(tmp_path: Path) -> None:
+    async with open_journal(tmp_path / "run.db", keep_inputs=False) as journal:
+        await harness.fan_out(echo, [{"is": "secret words"}], journal=journal, key=str)
+    assert b"secret" in (tmp_path / "run.db").read_bytes(), "the key and the value"
+    with read_journal(tmp_path / "run.db") as reader:
+        [item] = reader.items("echo", details=True)
+        assert item.input_text is None
+        assert item.is_of({"is": "secret words"})
+
+
+async def test_a_journal_of_version_3_has_no_inputs_and_can_be_exported(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     await record(path, [1])
     with sqlite3.connect(path) as connection:
