@@ -166,8 +166,14 @@ def written_whole(path: str, *, overwrite: bool) -> Iterator[BinaryIO]:
       FileExistsError: if there is one, also one that appeared meanwhile, without ``overwrite``.
     """
     name = os.path.realpath(path)  # If the path is a link, it stays one.
-    if os.path.exists(name) and not overwrite:
-        raise FileExistsError(f"the file {path!r} already exists; give another name, or overwrite=")
+
+    def refuse() -> None:
+        if os.path.exists(name) and not overwrite:
+            raise FileExistsError(
+                f"the file {path!r} already exists; give another name, or overwrite=True"
+            )
+
+    refuse()
     if os.path.exists(name) and not os.path.isfile(name):  # A pipe, for instance.
         with open(name, "wb") as file:
             yield file
@@ -176,11 +182,8 @@ def written_whole(path: str, *, overwrite: bool) -> Iterator[BinaryIO]:
     try:
         with open(part, "xb") as file:
             yield file
-        if overwrite:
-            os.replace(part, name)
-        else:
-            os.link(part, name)
-            os.unlink(part)
+        refuse()
+        os.replace(part, name)
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise

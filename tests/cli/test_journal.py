@@ -557,6 +557,7 @@ def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
     assert "already exists" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_export_is_written_as_its_name_says(capsys: pytest.CaptureFixture[str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     batch("--quiet", "--limit", "1")

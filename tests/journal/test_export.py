@@ -59,6 +59,15 @@ def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
+FORMS = [
+    "jsonl",
+    "csv",
+    # They load pyarrow.
+    pytest.param("parquet", marks=pytest.mark.slow),
+    pytest.param("arrow", marks=pytest.mark.slow),
+]
+
+
 def files(folder: Path) -> list[str]:
     """Return the exports in a folder."""
     return sorted(path.name for path in folder.glob("all*"))
@@ -214,7 +223,7 @@ async def test_a_journal_of_version_3_has_no_inputs_and_can_be_exported(tmp_path
 # Files ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "arrow"])
+@pytest.mark.parametrize("form", FORMS)
 async def test_every_value_is_read_back_exactly(form: str, tmp_path: Path) -> None:
     await record(tmp_path / "run.db", HOSTILE)
     file = tmp_path / f"all.{form}"
@@ -247,6 +256,7 @@ async def test_every_value_is_read_back_exactly(form: str, tmp_path: Path) -> No
         assert began.utcoffset() == datetime.now(UTC).utcoffset()
 
 
+@pytest.mark.slow
 async def test_an_error_comes_with_type_text_and_traceback(tmp_path: Path) -> None:
     async def fail(item: str) -> None:
         raise ValueError("no \ud800 \0\nway")
@@ -263,7 +273,7 @@ async def test_an_error_comes_with_type_text_and_traceback(tmp_path: Path) -> No
     assert "in fail" in row["traceback"]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "arrow"])
+@pytest.mark.parametrize("form", FORMS)
 async def test_an_empty_export_has_the_same_columns(form: str, tmp_path: Path) -> None:
     """Else the table of all nights has no type for the one in which nothing was done."""
     await record(tmp_path / "run.db", [1])
@@ -281,6 +291,7 @@ async def test_an_empty_export_has_the_same_columns(form: str, tmp_path: Path) -
         assert none.schema == every.schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
@@ -313,7 +324,7 @@ async def test_keys_are_whole_numbers_if_all_are(
     assert parquet(tmp_path / "one.parquet").schema == table.schema
 
 
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("form", FORMS[2:])
 async def test_a_group_of_rows_is_written_before_more_are_read(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +352,7 @@ async def test_a_group_of_rows_is_written_before_more_are_read(
     assert parquet(file).num_rows == 13 if form == "parquet" else arrow(file).num_rows == 13
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet", "arrow"])
+@pytest.mark.parametrize("form", ["jsonl", *FORMS[2:]])
 async def test_an_export_that_breaks_off_leaves_what_was_there(form: str, tmp_path: Path) -> None:
     """A file of Parquet that is closed looks complete."""
     await record(tmp_path / "run.db", [1, 2])
@@ -356,6 +367,10 @@ async def test_an_export_that_breaks_off_leaves_what_was_there(form: str, tmp_pa
         with pytest.raises(ArithmeticError):
             reader.export(file, chosen=broken)
         assert files(tmp_path) == []
+        with pytest.raises(FileExistsError, match="already exists"):
+            reader.export(file, chosen=lambda item: file.write_text("another's"))
+        assert file.read_text() == "another's"
+        file.unlink()
         reader.export(file)
         before = file.read_bytes()
         with pytest.raises(FileExistsError, match="already exists"):
