@@ -47,7 +47,7 @@ def write(
       whole_keys: Whether keys are whole numbers; else they are texts.
     """
     key: Kind = "whole" if whole_keys else "text"
-    kinds = [key if kind == "key" else kind for kind in columns.values()]
+    kinds: list[Kind] = [key if kind == "key" else kind for kind in columns.values()]
     schema = pyarrow.schema(
         [(name, _TYPES[kind]) for name, kind in zip(columns, kinds, strict=True)]
     )
