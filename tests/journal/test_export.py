@@ -401,10 +401,10 @@ async def test_pandas_has_the_values_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_polars_has_them_as_json(tmp_path: Path) -> None:
+async def test_polars_has_them_as_json(journal_path: str) -> None:
     pytest.importorskip("polars")
-    await record(tmp_path / "run.db", HOSTILE)
-    with read_journal(tmp_path / "run.db") as reader:
+    await record(journal_path, HOSTILE)
+    with read_journal(journal_path) as reader:
         frame = reader.to_polars("b")
         assert frame.filter(frame["key"] < 0).schema == frame.schema
     assert frame.columns == list(_export.EXPORTED)
