@@ -63,6 +63,7 @@ def share_interval(
 
     Of plain bools it is Wilson's interval. Of others, and of clusters, it is Wilson's for as many
     independent bools as would be worth the same: a mean of p that varies by v is worth p(1-p)/v.
+    A single cluster tells nothing of others: it has all from 0 to 1.
 
     Args:
       values: A value per sample.
@@ -74,12 +75,13 @@ def share_interval(
     z = float(_special.ndtri((1 + level) / 2))
     variance, count = _variance(values, clusters)
     worth = float(most)
+    if count < 2 <= most:
+        return Interval(0.0, 1.0)
     if count < most:
         # If all are right, or all wrong, nothing tells how much a cluster has in common: all of it.
         worth = share * (1 - share) / variance if variance and 0 < share < 1 else float(count)
         worth = min(float(most), worth)
-        if count > 1:
-            worth *= (z / float(_special.stdtrit(count - 1, (1 + level) / 2))) ** 2
+        worth *= (z / float(_special.stdtrit(count - 1, (1 + level) / 2))) ** 2
     # Not scipy.stats', which takes whole numbers only.
     centre = (share + z * z / (2 * worth)) / (1 + z * z / worth)
     half = z / (1 + z * z / worth)
