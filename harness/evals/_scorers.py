@@ -27,6 +27,10 @@ may be async."""
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
+def _texts(given: Iterable[str]) -> tuple[str, ...]:
+    return tuple(given)
+
+
 def as_text(value: Any) -> str:
     """Return a value as the text that it is compared by."""
     return (value if isinstance(value, str) else str(value)).strip()
@@ -101,7 +105,7 @@ class Choice:
     that "a" is no choice of A; whole words count in any.
     """
 
-    choices: tuple[str, ...] = attrs.field(default=tuple("ABCDE"), converter=tuple)
+    choices: tuple[str, ...] = attrs.field(default=tuple("ABCDE"), converter=_texts)
     """What there is to choose from."""
 
     def __call__(self, sample: Sample, output: Any) -> bool:
@@ -146,7 +150,7 @@ class Fields:
     Both are dicts, or JSON objects as text. What is no such text has none right.
     """
 
-    names: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    names: tuple[str, ...] = attrs.field(default=(), converter=_texts)
     """The fields that count; none: all of the expected ones."""
 
     def __call__(self, sample: Sample, output: Any) -> float:

@@ -181,7 +181,7 @@ async def test_scores_do_not_depend_on_the_schedule() -> None:
         return "Answer:\n1" in prompt
 
     samples = SAMPLES[:4]
-    scorers = ["exact", judge(says)]
+    scorers: list[Any] = ["exact", judge(says)]
     alone = await evaluate(answer, samples, scorers=scorers, limit=1)
     for limit in (2, 4):
         together = await evaluate(answer, samples, scorers=scorers, limit=limit)

@@ -136,7 +136,8 @@ def test_numbers_repeats_and_clusters_have_the_paired_t_test() -> None:
     assert found.test == "paired t"
     assert found.p_value == pytest.approx(0.24519388179494778)  # scipy.stats.ttest_rel
     bools = [True, False, True, True, False, False, True, False]
-    for options in ({"repeats": 2}, {"clusters": 3}):
+    kinds: list[dict[str, Any]] = [{"repeats": 2}, {"clusters": 3}]
+    for options in kinds:
         one, other = scored(bools, **options), scored(reversed(bools), **options)
         assert one.compare(other).test == "paired t"
 

@@ -25,7 +25,7 @@ NAMES = {"input": "question", "expected": "answer", "id": "n", "group": "topic"}
 
 
 def test_a_dict_is_a_sample_and_has_its_place_as_id() -> None:
-    given = [Sample("x", 1), {"input": 2, "expected": 3, "cluster": "c"}]
+    given: list[Any] = [Sample("x", 1), {"input": 2, "expected": 3, "cluster": "c"}]
     assert as_samples(given) == (Sample("x", 1), Sample(1, 2, 3, cluster="c"))
 
 
