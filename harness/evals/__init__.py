@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from harness.evals._comparison import Comparison
     from harness.evals._confusion import Confusion
     from harness.evals._evaluate import evaluate, sweep
-    from harness.evals._evaluation import Evaluation, MeanScore, SampleScore, read_evaluation
+    from harness.evals._evaluation import Evaluation, read_evaluation
     from harness.evals._inspect_log import write_inspect_log
+    from harness.evals._score import MeanScore, SampleScore
     from harness.evals._sweep import Sweep
 else:
     __getattr__, __dir__ = lazy(extras={"scipy": "evals", "pygal": "evals"})

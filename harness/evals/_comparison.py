@@ -11,7 +11,7 @@ from typing import Literal
 
 import attrs
 
-from harness.evals._evaluation import Evaluation
+from harness.evals._score import Counted
 from harness.evals._statistics import (
     Interval,
     mcnemar,
@@ -85,9 +85,9 @@ class Comparison:
                 yield f"{count:,} scored in the {which} only, left out"
 
 
-def compare(first: Evaluation, second: Evaluation, scorer: str, *, level: float) -> Comparison:
+def compare(pair: tuple[Counted, Counted], names: tuple[str, str], *, level: float) -> Comparison:
     """Return how the second differs from the first; see `Evaluation.compare`."""
-    one, other = first.counted(scorer), second.counted(scorer)
+    one, other = pair
     keys = [key for key in one.of_samples if key in other.of_samples]
     if not keys:
         raise ValueError(
@@ -107,8 +107,8 @@ def compare(first: Evaluation, second: Evaluation, scorer: str, *, level: float)
         test, p_value = "paired t", paired_t(differences, clusters)
         interval = number_interval(differences, clusters, level)
     return Comparison(
-        scorer=scorer,
-        names=(first.name, second.name),
+        scorer=one.scorer,
+        names=names,
         means=(mean_of(before), mean_of(after)),
         difference=mean_of(differences),
         low=interval.low,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
 
-from harness.evals._evaluation import Evaluation
+from harness.evals._score import SampleScore
 from harness.evals._scorers import as_text
 from harness.evals._table import aligned
 
@@ -71,14 +71,14 @@ class Confusion:
         return aligned(("expected", *answered), rows)
 
 
-def confusion(evaluation: Evaluation, label: Callable[[Any], Any]) -> Confusion:
+def confusion(scores: Iterable[SampleScore], label: Callable[[Any], Any]) -> Confusion:
     """Return the table of an evaluation; see `Evaluation.confusion`."""
     counts = Counter(
         (
             as_text(one.sample.expected),
             FAILED if one.failed else as_text(label(one.output)),
         )
-        for one in evaluation.scores
+        for one in scores
         if one.failed or one.status == "ok"
     )
     return Confusion(dict(counts), tuple(sorted({one for pair in counts for one in pair})))

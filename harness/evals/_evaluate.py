@@ -13,22 +13,26 @@ import copy
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from harness._arguments import check_count
 from harness._outside_trio import refuse_outside_trio
-from harness.evals._evaluation import Evaluation, SampleScore, ScoreValue, reason_of
+from harness._root_errors import roots_in_words
+from harness.evals._evaluation import Evaluation
 from harness.evals._judge import output_of
 from harness.evals._sample import Sample, as_samples
+from harness.evals._score import SampleScore, ScoreValue
 from harness.evals._scorers import Scorer, checked_score, is_async, named_scorers
 from harness.evals._sweep import Choices, Sweep
 from harness.fanout import Limit, Result, fan_out
-from harness.journal import Journal
 from harness.policies import Attempt, BestEffort, JoinPolicy
 from harness.runs._functions import check_callable, name_of
+
+if TYPE_CHECKING:
+    from harness.journal import Journal
 
 _BEST_EFFORT = BestEffort()
 _ONE_ATTEMPT = Attempt()
@@ -263,7 +267,7 @@ async def _evaluated(
                 repeat=result.item.repeat,
                 status=result.status,
                 output=output_of(result.value) if result.ok else None,
-                error=None if result.error is None else reason_of(result.error),
+                error=None if result.error is None else roots_in_words(result.error),
                 scores=values,
                 unscored=reasons,
                 seconds=result.seconds,
@@ -287,7 +291,7 @@ async def _plain_scores(
             try:
                 found[index] = _or_reason(checked_score(scorer(sample, output_of(result.value))))
             except Exception as error:
-                found[index] = reason_of(error)
+                found[index] = roots_in_words(error)
     return found
 
 
@@ -317,7 +321,9 @@ async def _asked_scores(
         name=name,
     )
     return {
-        samples[one.key][0]: _or_reason(one.value) if one.error is None else reason_of(one.error)
+        samples[one.key][0]: _or_reason(one.value)
+        if one.error is None
+        else roots_in_words(one.error)
         for one in results
     }
 

@@ -1,26 +1,20 @@
-"""What an evaluation came to: a score per sample and scorer, and what they say together.
-
-Three things can keep an output from being counted, and none of them is silent. The function
-*failed* or timed out: that counts as a score, 0 by default, since an agent that doesn't answer
-isn't right. A scorer gave no score, because it failed or wouldn't say: the output is *unscored*,
-which is no fault of the function, and left out. It was *not run*, because the evaluation was ended
-early: left out as well. `MeanScore` states all three, and the mean without the failed.
-"""
+"""What an evaluation came to: the scores of all calls, and what they say together."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from importlib import import_module
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import attrs
 
-from harness._root_errors import roots_in_words
+from harness.evals._comparison import Comparison, compare
+from harness.evals._confusion import Confusion, confusion
 from harness.evals._sample import Sample
+from harness.evals._score import Counted, MeanScore, SampleScore
 from harness.evals._scorers import as_text
 from harness.evals._statistics import (
     Interval,
@@ -30,114 +24,9 @@ from harness.evals._statistics import (
     share_interval,
 )
 from harness.evals._table import aligned
-from harness.fanout import ResultStatus
-
-if TYPE_CHECKING:
-    from harness.evals._comparison import Comparison
-    from harness.evals._confusion import Confusion
 
 LEVEL = 0.95
 """The confidence of intervals, unless another is asked for."""
-
-ScoreValue: TypeAlias = float | bool
-"""What a scorer gives."""
-
-
-@attrs.frozen(kw_only=True)
-class SampleScore:
-    """What one call for one sample came to."""
-
-    sample: Sample
-    """The sample."""
-
-    repeat: int
-    """Which call for it, from 0."""
-
-    status: ResultStatus
-    """How the call ended."""
-
-    output: Any
-    """What it returned; an agent's output, not the whole reply. None unless the status is ok."""
-
-    error: str | None
-    """Why there is no output; None if there is."""
-
-    scores: Mapping[str, ScoreValue]
-    """What each scorer gave; without those that gave none."""
-
-    unscored: Mapping[str, str]
-    """Why the others gave none."""
-
-    seconds: float
-    """How long the call took."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether the function failed or timed out."""
-        return self.status in ("failed", "timed_out")
-
-
-@attrs.frozen(kw_only=True)
-class MeanScore:
-    """The mean of a scorer's scores, how sure it is, and what isn't in it."""
-
-    scorer: str
-    """The scorer's name."""
-
-    mean: float
-    """The mean over samples; of a sample with several calls, over these first."""
-
-    low: float
-    """The lower end of the interval."""
-
-    high: float
-    """The upper end of the interval."""
-
-    level: float
-    """The confidence of the interval."""
-
-    samples: int
-    """How many samples are counted."""
-
-    clusters: int
-    """How many clusters these are; as many as samples if none of them belong together."""
-
-    calls: int
-    """How many calls are counted."""
-
-    failed: int
-    """How many calls failed."""
-
-    failed_as: float | None
-    """What they are counted as; None: they are left out."""
-
-    mean_without_failed: float
-    """The mean over those that didn't fail; nan if all did."""
-
-    unscored: int
-    """How many outputs the scorer gave no score for. They are left out."""
-
-    not_run: int
-    """How many calls were never made, or cut short. They are left out."""
-
-    def __str__(self) -> str:
-        text = f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f}, {100 * self.level:g} %)"
-        return "; ".join((text, *self.notes()))
-
-    def notes(self) -> Iterator[str]:
-        """Yield what isn't in the mean, or is in it without a score, in words."""
-        if self.failed:
-            how = "left out" if self.failed_as is None else f"counted as {self.failed_as:g}"
-            without = (
-                ""
-                if math.isnan(self.mean_without_failed)
-                else (f" ({self.mean_without_failed:.3f} without them)")
-            )
-            yield f"{self.failed:,} failed, {how}{'' if self.failed_as is None else without}"
-        if self.unscored:
-            yield f"{self.unscored:,} not scored, left out"
-        if self.not_run:
-            yield f"{self.not_run:,} not run, left out"
 
 
 @attrs.frozen(repr=False)
@@ -210,7 +99,7 @@ class Evaluation:
         """
         counted = self.counted(scorer)
         low, high = self._interval(counted, level)
-        ended = [given for _, given in self._given(counted.scorer, None)]
+        without_failed = list(self._given(counted.scorer, None))
         return MeanScore(
             scorer=counted.scorer,
             mean=mean_of(list(counted.of_samples.values())),
@@ -222,9 +111,7 @@ class Evaluation:
             calls=counted.calls,
             failed=sum(one.failed for one in self.scores),
             failed_as=self.failed_as,
-            mean_without_failed=_mean_of_samples(self._given(counted.scorer, None))
-            if ended
-            else math.nan,
+            mean_without_failed=_mean_of_samples(without_failed),
             unscored=sum(counted.scorer in one.unscored for one in self.scores),
             not_run=sum(one.status in ("cancelled", "skipped") for one in self.scores),
         )
@@ -291,7 +178,9 @@ class Evaluation:
         """
         name = self._named(scorer)
         given = list(self._given(name, self.failed_as))
-        if not any(name in one.scores for one in self.scores):
+        # If all have failed, that is their score; else somebody has to have scored something.
+        is_silent = any(name in one.unscored for one in self.scores)
+        if not given or (is_silent and not any(name in one.scores for one in self.scores)):
             reasons = [one.unscored[name] for one in self.scores if name in one.unscored]
             reasons += [f"{one.status}: {one.error}" for one in self.scores if one.error]
             raise ValueError(
@@ -357,10 +246,9 @@ class Evaluation:
         Raises:
           ValueError: if there is no such scorer in both, or they have no sample in common.
         """
-        compared: Comparison = _later("_comparison").compare(
-            self, other, self._named(scorer), level=level
-        )
-        return compared
+        name = self._named(scorer)
+        pair = (self.counted(name), other.counted(name))
+        return compare(pair, (self.name, other.name), level=level)
 
     def confusion(self, label: Callable[[Any], Any] = as_text) -> Confusion:
         """Return how often what was expected was answered as what.
@@ -368,8 +256,7 @@ class Evaluation:
         Args:
           label: Returns what an output says; by default, all of its text.
         """
-        made: Confusion = _later("_confusion").confusion(self, label)
-        return made
+        return confusion(self.scores, label)
 
     # Files -----------------------------------------------------------------------------------
 
@@ -392,36 +279,11 @@ class Evaluation:
             yield json.dumps({**head, **fields, **sample}, default=str)
 
 
-@attrs.frozen(kw_only=True)
-class Counted:
-    """What counts for one scorer, sample by sample."""
-
-    scorer: str
-    """Its name."""
-
-    of_samples: Mapping[str, float]
-    """The mean of each sample's calls, by the sample's id."""
-
-    clusters: Mapping[str, Hashable]
-    """The cluster of each, in the same order."""
-
-    calls: int
-    """How many calls they are."""
-
-    are_bools: bool
-    """Whether the scorer gives bools."""
-
-
-def _mean_of_samples(given: Iterator[tuple[SampleScore, float]]) -> float:
+def _mean_of_samples(given: Iterable[tuple[SampleScore, float]]) -> float:
     of_samples: dict[str, list[float]] = {}
     for one, value in given:
         of_samples.setdefault(str(one.sample.id), []).append(value)
-    return mean_of([mean_of(values) for values in of_samples.values()])
-
-
-def _later(module: str) -> Any:
-    """Return a module of this folder that stands on this one."""
-    return import_module(f"harness.evals.{module}")
+    return mean_of([mean_of(values) for values in of_samples.values()]) if of_samples else math.nan
 
 
 def read_evaluation(path: str | os.PathLike[str]) -> Evaluation:
@@ -471,8 +333,3 @@ def mean_table(what: str, evaluations: Mapping[str, Evaluation]) -> str:
             notes = "; ".join(mean.notes())
             rows.append((name, scorer, f"{mean.mean:.3f}", interval, f"{mean.calls:,}", notes))
     return aligned((what, "scorer", "mean", f"{100 * LEVEL:g} %", "calls", ""), rows)
-
-
-def reason_of(error: BaseException) -> str:
-    """Return why there is no value, as text."""
-    return roots_in_words(error)

@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
-from harness.evals._evaluation import Evaluation, MeanScore, SampleScore
+from harness.evals._evaluation import Evaluation
+from harness.evals._score import MeanScore, SampleScore
 from harness.evals._scorers import as_text
 
 

@@ -99,6 +99,15 @@ def test_a_group_is_an_evaluation_of_its_own() -> None:
     ]
 
 
+def test_if_all_calls_failed_that_is_their_score() -> None:
+    """And no reason to tell nothing: it may be one group of many."""
+    mean = scored([None, None]).mean_score()
+    assert (mean.mean, mean.failed, mean.calls) == (0.0, 2, 2)
+    assert str(mean).endswith("; 2 failed, counted as 0")
+    with pytest.raises(ValueError, match="gave no score for any of the 2 calls; .*ValueError: no"):
+        scored([None, None], failed_as=None).mean()
+
+
 def test_pass_at_k_counts_samples_with_a_right_call() -> None:
     evaluation = scored([True, False, None, False, False, False, True, True, True], repeats=3)
     assert evaluation.pass_at(1).mean == pytest.approx(evaluation.mean())
