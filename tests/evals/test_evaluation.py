@@ -104,7 +104,7 @@ def test_if_all_calls_failed_that_is_their_score() -> None:
     mean = scored([None, None]).mean_score()
     assert (mean.mean, mean.failed, mean.calls) == (0.0, 2, 2)
     assert str(mean).endswith("; 2 failed, counted as 0")
-    with pytest.raises(ValueError, match="gave no score for any of the 2 calls; .*ValueError: no"):
+    with pytest.raises(ValueError, match=r"gave no score for any of the 2 calls; .*ValueError: no"):
         scored([None, None], failed_as=None).mean()
 
 
