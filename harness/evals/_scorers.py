@@ -204,7 +204,11 @@ def named_scorers(
     """
     if isinstance(given, str) or callable(given):
         raise TypeError(f"scorers= takes a list of scorers, not {given!r}; write [{given!r}]")
-    pairs = given.items() if isinstance(given, Mapping) else ((_name_of(one), one) for one in given)
+    pairs: list[tuple[str, Any]] = (
+        list(given.items())
+        if isinstance(given, Mapping)
+        else [(_name_of(one), one) for one in given]
+    )
     found: dict[str, Scorer] = {}
     for name, one in pairs:
         scorer = BY_NAME.get(one) if isinstance(one, str) else one
