@@ -56,7 +56,8 @@ class Evaluation:
         return any(one.sample.group is not None for one in self.scores)
 
     def _groups(self) -> dict[str, Evaluation]:
-        return {as_text(group): part for group, part in self.by_group().items()}
+        groups = self.by_group()
+        return {"(none)" if one is None else as_text(one): part for one, part in groups.items()}
 
     # Means -----------------------------------------------------------------------------------
 

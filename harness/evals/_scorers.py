@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 
@@ -204,11 +204,10 @@ def named_scorers(
     """
     if isinstance(given, str) or callable(given):
         raise TypeError(f"scorers= takes a list of scorers, not {given!r}; write [{given!r}]")
-    pairs: list[tuple[str, Any]] = (
-        list(given.items())
-        if isinstance(given, Mapping)
-        else [(_name_of(one), one) for one in given]
-    )
+    if not isinstance(given, Mapping):
+        pairs: list[tuple[str, Scorer | str]] = [(_name_of(one), one) for one in given]
+    else:  # To pyright, an iterable of scorers could be a mapping, too.
+        pairs = list(cast(Mapping[str, Scorer], given).items())
     found: dict[str, Scorer] = {}
     for name, one in pairs:
         scorer = BY_NAME.get(one) if isinstance(one, str) else one
