@@ -159,6 +159,7 @@ def test_repeats_give_pass_at_k_and_a_mean_can_be_demanded(
     assert "the mean is below --at-least 0.7" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_with_a_journal_nothing_is_called_twice() -> None:
     options = (*PROMPT, "--scorer", "exact", "--judge", "agent.py:reviewer", "--journal", "run.db")
     for more in ((), ("--scorer", "contains")):

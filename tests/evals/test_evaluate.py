@@ -166,6 +166,7 @@ async def test_a_plain_function_is_refused_by_its_name() -> None:
 # The same at any limit, in any order -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @explore_schedules(schedules=15)
 async def test_scores_do_not_depend_on_the_schedule() -> None:
     """Under every schedule, and at every limit, they are those of one call after another."""
@@ -209,10 +210,12 @@ async def scores_of(name: str) -> list[tuple[Any, ...]]:
     return table(await evaluate(agent, samples, scorers=["exact"]))
 
 
+@pytest.mark.slow
 async def test_evaluations_side_by_side_are_isolated() -> None:
     assert await assert_isolated(scores_of, ["sound", "sound"], schedules=20)
 
 
+@pytest.mark.slow
 async def test_an_agent_that_leaks_scores_worse_together_than_alone() -> None:
     """One after another all are right: so it is the evaluation that has to be concurrent."""
     samples = [Sample(text, text, text.upper()) for text in ("a", "b", "c")]
@@ -261,7 +264,7 @@ async def test_an_agent_is_a_judge() -> None:
     assert judged.mean_score().unscored == 1
 
 
-async def test_a_judge_sees_question_reference_and_answer() -> None:
+async def test_a_judge_sees_question_reference_and_answer(autojump_clock: MockClock) -> None:
     seen: list[str] = []
 
     async def says(prompt: str) -> str:
@@ -308,6 +311,7 @@ class Counting:
         return True
 
 
+@pytest.mark.slow
 async def test_what_is_in_the_journal_is_not_paid_for_again(tmp_path: Path) -> None:
     asked = Counting()
     samples = SAMPLES[:4]
@@ -339,6 +343,7 @@ async def test_what_is_in_the_journal_is_not_paid_for_again(tmp_path: Path) -> N
     assert repeated.mean("judge") == 1.0
 
 
+@pytest.mark.slow
 async def test_another_expectation_has_only_the_judge_asked_again(tmp_path: Path) -> None:
     asked = Counting()
     for expected, judged in (("1", 1), ("one", 2)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -11,6 +13,7 @@ from harness.evals import Evaluation, evaluate, read_samples
 from nearest_example import LabelledExamples
 from tests.examples.headers import promised_output
 from tests.examples.test_triage import BANKING, BANKING_EXAMPLES
+from tests.scale import scaled
 
 
 @pytest.mark.slow
@@ -19,11 +22,13 @@ def test_it_prints_what_its_header_promises(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.splitlines() == promised_output(evaluated_prompts)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(not BANKING.exists(), reason="the bank's messages are not on this machine")
-async def test_3080_bank_messages_are_evaluated_per_category() -> None:
+async def test_bank_messages_are_evaluated_per_category() -> None:
     """The same at any limit, with an interval for each of the 77 categories."""
-    examples = LabelledExamples.from_csv(BANKING_EXAMPLES)
+    with BANKING_EXAMPLES.open(newline="", encoding="utf-8") as file:
+        rows = [(row["text"], row["category"]) for row in csv.DictReader(file)]
+    examples = LabelledExamples(rows[:: scaled(5, full=1)])
     answers: dict[str, str] = {}
 
     async def category(text: str) -> str:
@@ -34,20 +39,22 @@ async def test_3080_bank_messages_are_evaluated_per_category() -> None:
         return answers[text]
 
     samples = read_samples(BANKING, input="text", expected="category", group="category")
+    assert len(samples) == 3_080
+    samples = samples[:: scaled(8, full=1)]
 
     async def evaluated(limit: int) -> Evaluation:
         return await evaluate(category, samples, scorers=["exact"], limit=limit)
 
     evaluation = await evaluated(50)
     groups = evaluation.by_group()
-    assert (len(samples), len(groups)) == (3_080, 77)
+    assert len(groups) == 77
     low, high = evaluation.interval()
-    assert 0.81 < low < evaluation.mean() < high < 0.85
+    assert 0.6 < low < evaluation.mean() < high < 0.9
     for group in groups.values():
         low, high = group.interval()
-        assert 0 <= low < group.mean() <= high <= 1
+        assert 0 <= low <= group.mean() <= high <= 1
+        assert low < high
     wrong = evaluation.confusion().mistakes()
-    assert sum(count for *_, count in wrong) == sum(
-        not one.scores["exact"] for one in evaluation.scores
-    )
+    missed = sum(not one.scores["exact"] for one in evaluation.scores)
+    assert sum(count for *_, count in wrong) == missed
     assert str(await evaluated(1)) == str(evaluation)
