@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import harness.evals
 from harness.cli import main
 
 AGENT = """
@@ -237,3 +238,15 @@ def test_an_input_that_is_no_set_of_samples_is_refused(capsys: pytest.CaptureFix
     common = ("eval", "agent.py:last_word", "--input", "in.jsonl")
     assert main([*common, "--scorer", "exact"]) == 2
     assert "add --expected FIELD" in capsys.readouterr().err
+
+
+def test_without_the_extra_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(name: str) -> Any:
+        raise ImportError(f"harness.evals.{name} needs scipy, which is not installed; run: ...")
+
+    monkeypatch.setattr(harness.evals, "__getattr__", load)
+    monkeypatch.delitem(sys.modules, "harness.cli._eval", raising=False)
+    assert evaluate(*PROMPT, "--scorer", "exact") == 2
+    assert "needs scipy, which is not installed" in capsys.readouterr().err
