@@ -7,7 +7,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, nullcontext, redirect_stdout
+from contextlib import AsyncExitStack, ExitStack, chdir, nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import trio
 
 from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, InputError
-from harness.cli._files import open_input
+from harness.cli._files import STANDARD_STREAM, open_input
 from harness.cli._later import named
 from harness.cli._limits import limiter_of
 from harness.cli._lines import LineReader
@@ -62,7 +62,8 @@ def run(options: EvalOptions) -> int:
         samples = _samples(options, is_read_here=is_read_here)
         run = partial(_evaluated, options, target, scorers, judging, samples)
         try:
-            with nullcontext() if options.quiet else progress():
+            # An agent may change the folder, and the paths of the options are relative to it.
+            with chdir("."), nullcontext() if options.quiet else progress():
                 evaluation, interrupted = trio.run(run)
         except (JournalError, TypeError, ValueError) as error:
             raise InputError(f"{options.target} can't be evaluated: {error}") from error
@@ -79,6 +80,8 @@ def _check_files(options: EvalOptions) -> None:
         if path is None:
             continue
         given = f"--{option.replace('_', '-')} {path}"
+        if path == STANDARD_STREAM:
+            raise InputError(f"{given} is no file; give one: the means are on standard output")
         if Path(path).exists() and not options.overwrite:
             raise InputError(f"{given} is there already; give another name, or --overwrite")
         if not Path(path).absolute().parent.is_dir():
@@ -199,6 +202,10 @@ async def _evaluated(
         def stop(what_happened: str) -> None:
             nonlocal interrupted
             interrupted = True
+            click.echo(
+                f"stopping after {what_happened}: what is in flight may finish; Ctrl-C cancels it",
+                err=True,
+            )
             run.stop(what_happened)
 
         with interruptions(Interrupts(stop=stop, cancel=run.cancel)):

@@ -13,7 +13,7 @@ import copy
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import trio
@@ -38,7 +38,7 @@ _BEST_EFFORT = BestEffort()
 _ONE_ATTEMPT = Attempt()
 _PLAIN_PER_CHECKPOINT = 100
 
-Scorers = Mapping[str, Scorer] | Iterable[Scorer | str]
+Scorers: TypeAlias = Mapping[str, Scorer] | Iterable[Scorer | str]
 
 
 @attrs.frozen(kw_only=True)
@@ -252,8 +252,10 @@ async def _evaluated(
     given: list[dict[str, ScoreValue]] = [{} for _ in pairs]
     unscored: list[dict[str, str]] = [{} for _ in pairs]
     for scorer_name, scorer in by_name.items():
-        scoring = _asked_scores if is_async(scorer) else _plain_scores
-        outcomes = await scoring(scorer, pairs, f"{name}: {scorer_name}", options)
+        if is_async(scorer):
+            outcomes = await _asked_scores(scorer, pairs, f"{name}: {scorer_name}", options)
+        else:
+            outcomes = await _plain_scores(scorer, pairs)
         for index, outcome in outcomes.items():
             if isinstance(outcome, str):
                 unscored[index][scorer_name] = outcome
@@ -280,7 +282,7 @@ async def _evaluated(
 
 
 async def _plain_scores(
-    scorer: Scorer, pairs: list[tuple[Sample, Result[Any]]], name: str, options: _Options
+    scorer: Scorer, pairs: list[tuple[Sample, Result[Any]]]
 ) -> dict[int, ScoreValue | str]:
     """Return by the place of each output its score, or why there is none."""
     found: dict[int, ScoreValue | str] = {}

@@ -86,7 +86,8 @@ class Evaluation:
         Raises:
           ValueError: as for `mean`; or if the level isn't between 0 and 1.
         """
-        return tuple(self._interval(self.counted(scorer), level))  # type: ignore[return-value]
+        low, high = self._interval(self.counted(scorer), level)
+        return low, high
 
     def mean_score(self, scorer: str | None = None, *, level: float = LEVEL) -> MeanScore:
         """Return the mean with its interval, and with what isn't in it.
@@ -273,11 +274,15 @@ class Evaluation:
         """Yield what `write` writes, a JSON object for each call."""
         for one in self.scores:
             sample = attrs.asdict(one.sample, recurse=False)
-            fields = attrs.asdict(
-                one, recurse=False, filter=lambda field, _: field.name != "sample"
-            )
+            fields = attrs.asdict(one, recurse=False)
+            del fields["sample"]
             head = {"key": sample.pop("id"), "evaluation": self.name, "failed_as": self.failed_as}
-            yield json.dumps({**head, **fields, **sample}, default=str)
+            line = {**head, **fields, **sample}
+            try:
+                yield json.dumps(line, default=str)
+            except (TypeError, ValueError):  # A key of a dict is no text, or it contains itself.
+                texts = {name: str(line[name]) for name in ("input", "expected", "output")}
+                yield json.dumps(line | texts, default=str)
 
 
 def _mean_of_samples(given: Iterable[tuple[SampleScore, float]]) -> float:

@@ -14,9 +14,10 @@ import harness.evals
 from harness.cli import main
 
 AGENT = """
+import signal
+
 import trio
 
-import harness
 from harness.agents import Agent
 from harness.models import FunctionModel, ModelResponse
 
@@ -34,11 +35,15 @@ async def fields(record):
     await trio.lowlevel.checkpoint()
     return ",".join(sorted(record))
 
-async def stops(question):
+async def interrupted(question):
+    signal.raise_signal(signal.SIGINT)
     await trio.lowlevel.checkpoint()
-    eval_run = harness.current_run().parent.parent
-    eval_run.stop("enough")
     return "blue"
+
+async def interrupted_twice(question):
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    await trio.sleep_forever()
 
 def length(sample, output):
     return len(output)
@@ -190,11 +195,16 @@ def test_means_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"cold", "warm", "exact"} <= texts
 
 
-def test_an_evaluation_that_is_stopped_tells_what_it_has(
+def test_an_evaluation_that_is_interrupted_tells_what_it_has(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert evaluate(*PROMPT, "--scorer", "exact", "--limit", "1", target="stops") == 1
-    assert "3 not run, left out" in capsys.readouterr().out
+    options = (*PROMPT, "--scorer", "exact", "--limit", "1")
+    assert evaluate(*options, target="interrupted") == 130
+    told = capsys.readouterr()
+    assert "3 not run, left out" in told.out
+    assert "stopping after Ctrl-C" in told.err
+    assert evaluate(*options, target="interrupted_twice") == 130
+    assert capsys.readouterr().out == ""
 
 
 def test_plain_lines_are_inputs_themselves(capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,6 +225,7 @@ def test_plain_lines_are_inputs_themselves(capsys: pytest.CaptureFixture[str]) -
         (("--scorer", "exact", "--compare", "none.jsonl"), "can't be compared with"),
         (("--scorer", "exact", "--svg", "in.jsonl"), "is there already"),
         (("--scorer", "exact", "--output", "no/out.jsonl"), "a folder that is not there"),
+        (("--scorer", "exact", "--output", "-"), "--output - is no file"),
         (("--scorer", "exact", "--tokens", "5"), "give both or none"),
         (("--scorer", "exact", "--retry-failed"), "add --journal FILE"),
         (("--scorer", "exact", "--model", "sim"), "is for agents"),

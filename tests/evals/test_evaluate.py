@@ -466,3 +466,16 @@ async def test_what_is_written_is_read_back(autojump_clock: MockClock, tmp_path:
     path.write_text("")
     with pytest.raises(ValueError, match="has no scores"):
         read_evaluation(path)
+
+
+async def test_outputs_that_json_does_not_know_are_written_as_text(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async def odd(number: int) -> Any:
+        await trio.lowlevel.checkpoint()
+        return {(1, 2): number} if number else {3}
+
+    evaluation = await evaluate(odd, SAMPLES[:2], scorers={"any": lambda sample, output: True})
+    evaluation.write(tmp_path / "scores.jsonl")
+    read = read_evaluation(tmp_path / "scores.jsonl")
+    assert [one.output for one in read.scores] == ["{3}", "{(1, 2): 1}"]
