@@ -5,9 +5,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -24,7 +22,6 @@ from benchmarks._measure import (
 from tests.scale import FULL, PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
-Test = TypeVar("Test", bound=Callable[..., None])
 
 BUDGETS = (
     ("fan_out / chain, scopes", "≤ 1.4 ×"),
@@ -106,13 +103,6 @@ BUDGETS = (
 """What the design promises, and how the table words it."""
 
 
-def of_the_whole_table(function: Test) -> Test:
-    """Mark a test of the whole table: it takes long, and one worker makes it for all of them."""
-    pytest.mark.xdist_group("the whole table")(function)
-    pytest.mark.long(function)
-    return function
-
-
 @pytest.fixture(scope="module")
 def quick_table() -> str:
     """What ``python -m benchmarks --quick`` prints."""
@@ -128,7 +118,7 @@ def quick_table() -> str:
     return ended.stdout
 
 
-@of_the_whole_table
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "budget"), BUDGETS)
 def test_the_table_has_a_row_for_each_budget(quick_table: str, what: str, budget: str) -> None:
     """A budget that nobody measures is a wish; and a loosened one has to be loosened here too."""
@@ -137,7 +127,7 @@ def test_the_table_has_a_row_for_each_budget(quick_table: str, what: str, budget
     assert f" {budget} " in rows[0]
 
 
-@of_the_whole_table
+@pytest.mark.long
 def test_every_row_has_a_number(quick_table: str) -> None:
     """The table must not look complete because its rows are there and say nothing."""
     rows = [row for row in quick_table.splitlines() if "≤" in row or "≥" in row]
