@@ -54,6 +54,7 @@ FLOORS = {
     "observe": 4,
     "testing": 4,
     "cluster": 5,
+    "evals": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -181,6 +182,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.fanout._tries"): "a stage counts them as a fan-out does",
     ("flow", "harness.fanout._fan_out"): "results are gathered by the same code as a fan-out's",
     ("flow", "harness.fanout._plan"): "what is asked for is held and checked as for a fan-out",
+    ("evals", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._carry"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),

@@ -30,6 +30,11 @@ for command in (
     LaterCommand("diff", "harness.cli._diff:diff", "Compare two finished batches, item by item."),
     LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
     LaterCommand(
+        "eval",
+        "harness.cli._options:evaluation",
+        "Score what a function returns on samples, with intervals.",
+    ),
+    LaterCommand(
         "ghostwrite",
         "harness.cli._ghostwrite:ghostwrite",
         "Write the test that proves or refutes a finding of the audit.",
