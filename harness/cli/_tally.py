@@ -70,6 +70,9 @@ class Tally:
     tokens: int = 0
     """What their records say they take, where a field says so."""
 
+    left_out: list[str] = attrs.Factory(list)
+    """The keys of the first few items that were skipped or cancelled."""
+
     error_kinds: Counter[str] = attrs.Factory(Counter)
     """How often each type of error ended an item."""
 
@@ -120,6 +123,8 @@ class Tally:
             return
         setattr(self, result.status, getattr(self, result.status) + 1)
         if result.status in ("cancelled", "skipped"):
+            if len(self.left_out) < _EXAMPLES_KEPT:
+                self.left_out.append(f"{result.key}")
             return
         kind = error_type(result.error)
         if kind not in self.error_kinds and len(self.error_kinds) >= _KINDS_COUNTED:

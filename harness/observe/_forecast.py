@@ -16,7 +16,7 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from statistics import NormalDist, fmean, linear_regression
+from statistics import NormalDist, correlation, fmean, linear_regression
 
 import attrs
 
@@ -29,12 +29,15 @@ DRAWS = 200
 SIMULATED = 16
 """How many of them are simulated: that takes the most time, and the stragglers differ little."""
 
-SEEN_AT_MOST = 1_000
+SEEN_AT_MOST = 500
 """Of more items only the latest count."""
 
 LOWEST, HIGHEST = 0.02, 0.99
 """Which part of the samples the range has. More of the high ones: if the longest items are missing
 among those seen, nothing tells how much longer they would be."""
+
+FEW = 10
+"""By so many items the range of so many more is too narrow: with 30 it is made a third wider."""
 
 UNUSED = 0.03
 """If so much of what binds wasn't used so far, something else held the batch up, and will again."""
@@ -42,8 +45,11 @@ UNUSED = 0.03
 STEPS = 10
 """In how many steps it is told how long the longest items take."""
 
-SPREAD_AT_MOST = 1.5
-"""Of the logarithms: a few odd items mustn't make the longest take for ever."""
+SLOPE_AT_MOST = 1.5
+"""Of the logarithms of durations: a few odd items mustn't make the longest take for ever."""
+
+LONGER_AT_MOST = 30
+"""No item takes more than that many times as long as any has taken so far."""
 
 LIMIT = "limit"
 """What binds if it is the number of items in flight."""
@@ -111,14 +117,23 @@ class Forecast:
     binding: str
     """What holds it back: a dimension of the limiter, its ``"places"``, or the ``"limit"``."""
 
+    per_second: float
+    """How many items end per second, in the long run."""
+
     tokens_each: float | None
     """How many tokens an item uses; None if nobody knows."""
 
     calls_each: float = 1.0
-    """How many requests an item makes."""
+    """How many requests it makes."""
 
     is_least: bool = False
     """Whether it will take that long at least: nobody knows how long an item takes."""
+
+
+def settled_tokens(limiter: Limiter) -> float | None:
+    """Return how many tokens requests really used of late; None if none has told."""
+    mean: float | None = limiter._grants.estimates.mean_tokens()
+    return mean
 
 
 def from_limits(rest: Rest, tokens: float | None) -> Forecast | None:
@@ -136,8 +151,9 @@ def from_limits(rest: Rest, tokens: float | None) -> Forecast | None:
         return None
     if found.per_minute is None:
         return None
-    seconds = rest.items / found.per_minute * 60
-    return Forecast(seconds, seconds, seconds, found.binding, tokens, is_least=True)
+    pace = found.per_minute / 60
+    seconds = rest.items / pace
+    return Forecast(seconds, seconds, seconds, found.binding, pace, tokens, is_least=True)
 
 
 def from_items(seen: Sequence[Seen], rest: Rest, *, seed: int = 0) -> Iterator[Forecast | None]:
@@ -159,19 +175,31 @@ def from_items(seen: Sequence[Seen], rest: Rest, *, seed: int = 0) -> Iterator[F
     simulated = min(coming, rest.limit + 100)
     for number in range(DRAWS):
         sample = _Sample([known[place] for place in _drawn(known, size, draw)], rest.most)
-        per_second, _ = _pace(sample, rest)
+        pace, _ = _pace(sample, rest)
         if number < SIMULATED:
             ends = simulate(_items(sample, rest, simulated, draw), _limit(rest), _limiters(rest))
             until = ends.seconds if simulated == coming else ends.last_began
-            overheads.append(until - simulated / per_second)
-        left = coming / per_second + overheads[number % len(overheads)]
+            overheads.append(until - simulated / pace)
+        left = coming / pace + overheads[number % len(overheads)]
         if simulated < coming:
-            left += sample.tail.straggler(per_second, draw.random())
+            left += sample.tail.straggler(pace, draw.random())
         found.append(rest.elapsed + max(0.0, left) * idle)
         yield None
     found.sort()
-    low, high = found[round(DRAWS * LOWEST)], found[round(DRAWS * HIGHEST)]
-    yield Forecast(found[DRAWS // 2], low, high, binding, middle.tokens, middle.calls)
+    seconds = found[DRAWS // 2]
+    # Of a few items, samples drawn from them differ less than the few do from others.
+    wider = 1 + FEW / len(middle.items)
+    low = seconds - (seconds - found[round(DRAWS * LOWEST)]) * wider
+    high = seconds + (found[round(DRAWS * HIGHEST)] - seconds) * wider
+    yield Forecast(
+        seconds,
+        max(rest.elapsed, low),
+        high,
+        binding,
+        per_second / idle,
+        middle.tokens,
+        middle.calls,
+    )
 
 
 _Known = tuple[float, int, Seen | None]
@@ -196,6 +224,7 @@ class _Sample:
         self.longer = sum(seconds for seconds, _, _ in known) / len(self.items)
         """How much longer an item takes, about, that takes longer than any that is known."""
         tokens = [one.tokens for one in self.items if one.tokens is not None]
+        most = min(LONGER_AT_MOST * known[-1][0], math.inf if most is None else most)
         self.tail = _Tail(self.items, self.upto, most)
         if share > 1e-9:  # The longest are still in flight.
             calls = round(sum(one.calls for one in self.items) / len(self.items))
@@ -223,55 +252,71 @@ class _Sample:
 
 
 class _Tail:
-    """How long the longest items take.
+    """How long the longest items take: longer than any that has ended.
 
-    As if durations were log-normal, which what waits for a network or a model nearly is: the
-    straight line through those that have ended, on a plot where such durations are one.
+    As if durations were log-normal or had a Weibull distribution, whichever fits better: how long
+    something takes that waits for a network or a model nearly always looks like one of them. On a
+    plot made for it, either is a straight line; it is drawn through the items that have ended.
     """
 
-    def __init__(self, items: Sequence[Seen], upto: Sequence[float], most: float | None) -> None:
-        before = [0.0, *upto]
-        places = [_NORMAL.inv_cdf((before[n] + before[n + 1]) / 2) for n in range(len(items))]
-        logs = [_log(one.seconds) for one in items]
-        self._spread = 0.05
-        if len(places) > 1:
-            slope = linear_regression(places, logs).slope
-            self._spread = min(max(slope, self._spread), SPREAD_AT_MOST)
-        self._middle = fmean(logs) - self._spread * fmean(places)
-        self._most = math.inf if most is None else most
+    def __init__(self, items: Sequence[Seen], upto: Sequence[float], most: float) -> None:
+        shares = [1 - (one + other) / 2 for one, other in zip([0.0, *upto], upto, strict=False)]
+        logs = [math.log(max(one.seconds, 1e-6)) for one in items]
+        self._most = most
+        self._slope, self._middle, self._scale = 0.0, fmean(logs), _normal_scale
+        best = -1.0
+        if logs[0] == logs[-1]:
+            return
+        for scale in (_normal_scale, _weibull_scale):
+            places = [scale(share) for share in shares]
+            fit = correlation(places, logs)
+            if fit > best:
+                best, self._scale = fit, scale
+                self._slope = min(linear_regression(places, logs).slope, SLOPE_AT_MOST)
+                self._middle = fmean(logs) - self._slope * fmean(places)
+
+    def exceeded(self, share: float) -> float:
+        """Return what this share of the items exceed."""
+        return min(math.exp(self._middle + self._slope * self._scale(share)), self._most)
 
     def beyond(self, seconds: float) -> list[float]:
         """Return how long items take that take longer than ``seconds``, in `STEPS` steps."""
-        below = _NORMAL.cdf((_log(seconds) - self._middle) / self._spread)
-        steps = [min(below + (1 - below) * (n + 0.5) / STEPS, 1 - 1e-12) for n in range(STEPS)]
-        taken = [math.exp(self._middle + self._spread * _NORMAL.inv_cdf(one)) for one in steps]
-        return [max(seconds, min(one, self._most)) for one in taken]
+        low, high = 1e-12, 1 - 1e-12
+        for _ in range(40):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self.exceeded(middle) > seconds else (low, middle)
+        return [max(seconds, self.exceeded(low * (n + 0.5) / STEPS)) for n in range(STEPS)]
 
     def straggler(self, per_second: float, chance: float) -> float:
         """Return how long the last item takes after the last was started.
 
+        Items were started all along, so how many are still running ``x`` seconds later is a
+        Poisson number: as many as are started in the time that an item takes beyond ``x``.
+
         Args:
-          per_second: How many items were started per second, all along.
+          per_second: How many items were started per second.
           chance: How likely it takes no longer than that.
         """
-        expected = -math.log(max(chance, 1e-12)) / per_second
-        low, high = 0.0, math.exp(self._middle + 6 * self._spread)
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._left(middle) > expected else (low, middle)
-        return min(low, self._most)
-
-    def _left(self, seconds: float) -> float:
-        """Return how much more than ``seconds`` an item takes, on average; 0 for most."""
-        if not seconds:
-            return math.exp(self._middle + self._spread**2 / 2)
-        at = (self._middle - math.log(seconds)) / self._spread
-        mean = math.exp(self._middle + self._spread**2 / 2)
-        return mean * _NORMAL.cdf(at + self._spread) - seconds * _NORMAL.cdf(at)
+        allowed = -math.log(max(chance, 1e-12)) / per_second
+        share, seconds, beyond = _SHARES[0], self.exceeded(_SHARES[0]), 0.0
+        for larger in _SHARES[1:]:
+            shorter = self.exceeded(larger)
+            beyond += (seconds - shorter) * (share + larger) / 2
+            if beyond > allowed:
+                break
+            share, seconds = larger, shorter
+        return seconds
 
 
-def _log(seconds: float) -> float:
-    return math.log(max(seconds, 1e-6))
+_SHARES = [10 ** (-step / 8) for step in range(64, -1, -1)]
+
+
+def _normal_scale(share: float) -> float:
+    return -_NORMAL.inv_cdf(min(max(share, 1e-12), 1 - 1e-12))
+
+
+def _weibull_scale(share: float) -> float:
+    return math.log(-math.log(min(max(share, 1e-12), 1 - 1e-12)))
 
 
 def _drawn(known: Sequence[_Known], size: int, draw: random.Random) -> list[int]:
