@@ -57,7 +57,7 @@ Say = Callable[[str], None]
 class _Item:
     """What one item has taken so far."""
 
-    __slots__ = ("busy", "calls", "last", "requests", "since", "tokens")
+    __slots__ = ("busy", "calls", "is_over", "last", "requests", "since", "tokens")
 
     def __init__(self) -> None:
         self.busy = 0.0
@@ -69,6 +69,8 @@ class _Item:
         """Since when a call is running."""
         self.last: float | None = None
         """When the last call ended."""
+        self.is_over = False
+        """Whether it has succeeded; its result may still have to wait for others."""
 
     def spent(self, tokens: int, cost_usd: float) -> None:
         """Hear of what a model used, as a `UsageMeter`."""
@@ -219,11 +221,23 @@ class Forecaster:
         item = self._items.pop(result.index, None)
         if item is None:
             return
-        self._ended += 1
         self._busy += item.busy
-        if result.status not in ("ok", "failed", "timed_out"):
-            return
-        self._latest.append(result.seconds)
+        if result.ok or result.failed:
+            self._latest.append(result.seconds)
+        if not item.is_over:
+            self._ended += 1
+            if result.failed:
+                self._saw(item)
+
+    def succeeded(self, record: Record) -> None:
+        """Note that a record's item has its value."""
+        item = self._items.get(record.index)
+        if item is not None and not item.is_over:
+            item.is_over = True
+            self._ended += 1
+            self._saw(item)
+
+    def _saw(self, item: _Item) -> None:
         calls = item.requests if self._terms.is_agent and item.requests else item.calls
         self._seen.append(Seen(item.busy, calls, item.tokens or None))
 
@@ -295,11 +309,9 @@ class Forecaster:
     def _rest(self, items: int) -> Rest:
         now = trio.current_time()
         working = 1 - self._waiting_share()
-        ages = [
-            (item.busy + now - item.since) * working
-            for item in self._items.values()
-            if item.since is not None
-        ]
+        calling = [item for item in self._items.values() if item.since is not None]
+        ages = [(item.busy + now - (item.since or now)) * working for item in calling]
+        waiting = sum(item.busy for item in self._items.values() if item.since is None)
         return Rest(
             items=max(len(ages), items - self._ended),
             limit=self._terms.limit,
@@ -307,7 +319,7 @@ class Forecaster:
             in_flight=ages,
             most=self._terms.timeout,
             elapsed=now - self._started_at,
-            busy=self._busy + sum(ages),
+            busy=(self._busy + waiting) * working + sum(ages),
             requests=0 if self._limiter is None else self._limiter.statistics().granted,
         )
 

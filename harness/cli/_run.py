@@ -330,6 +330,7 @@ class _Batch:
                 self._end_for_unwritable(error)
             raise
         self._unwritable_left = math.inf
+        self._forecaster.succeeded(record)
         return text
 
     def _end_for_unwritable(self, error: UnwritableValueError) -> None:

@@ -221,8 +221,6 @@ class _Sample:
                 self.items.append(one)
                 self.upto.append(1 - share)
             left -= 1
-        self.longer = sum(seconds for seconds, _, _ in known) / len(self.items)
-        """How much longer an item takes, about, that takes longer than any that is known."""
         tokens = [one.tokens for one in self.items if one.tokens is not None]
         most = min(LONGER_AT_MOST * known[-1][0], math.inf if most is None else most)
         self.tail = _Tail(self.items, self.upto, most)
@@ -245,8 +243,8 @@ class _Sample:
         """Draw how much longer an item takes that has taken ``seconds``."""
         place = bisect_right(self.items, seconds, key=lambda one: one.seconds)
         before = self.upto[place - 1] if place else 0.0
-        if before > 1 - 1e-9:
-            return draw.expovariate(1 / self.longer) if self.longer else 0.0
+        if before > 1 - 1e-9:  # Longer than any of this sample.
+            return draw.choice(self.tail.beyond(seconds)) - seconds
         place = bisect_right(self.upto, before + (1 - before) * draw.random())
         return self.items[min(place, len(self.items) - 1)].seconds - seconds
 

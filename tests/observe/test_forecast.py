@@ -43,23 +43,29 @@ def at_a_share(
 
 
 @pytest.mark.slow
-def test_the_short_items_end_first_and_the_forecast_knows() -> None:
-    """A mean of those that have ended at 5 % would be a third too low, and so would the forecast.
-
-    Over 15 batches, so that chance alone hardly moves the mean.
-    """
+def test_after_five_percent_the_range_holds_in_18_of_20_seeds() -> None:
+    """The short items end first: a mean of those that have ended would be a third too low."""
+    held = 0
     errors: list[float] = []
     naive: list[float] = []
-    for seed in range(15):
+    for seed in range(20):
         draw = random.Random(seed)
-        took = [draw.lognormvariate(3, 0.8) for _ in range(2_000)]
-        seen, ages, at, real = at_a_share(0.05, took, 50)
-        rest = Rest(items=1_900, limit=50, in_flight=ages, elapsed=at, busy=at * 50)
-        errors.append(forecast(seen, rest).seconds / real - 1)
+        took = [draw.lognormvariate(3, 0.8) for _ in range(1_000)]
+        seen, ages, at, real = at_a_share(0.05, took, 25)
+        found = forecast(seen, Rest(items=950, limit=25, in_flight=ages, elapsed=at, busy=at * 25))
+        held += found.low <= real <= found.high
+        errors.append(found.seconds / real - 1)
         naive.append(statistics.fmean(one.seconds for one in seen) / statistics.fmean(took) - 1)
-    print(f"mean error {statistics.fmean(errors):+.1%}, naive {statistics.fmean(naive):+.1%}")
-    assert statistics.fmean(naive) < -0.3
-    assert abs(statistics.fmean(errors)) < 0.06
+    off = statistics.median(map(abs, errors))
+    print(f"held {held} of 20; the middle is off by {off:.1%}, on average {_mean(errors):+.1%}")
+    assert held >= 18
+    assert off < 0.15
+    assert abs(_mean(errors)) < 0.1
+    assert _mean(naive) < -0.3
+
+
+def _mean(errors: list[float]) -> float:
+    return statistics.fmean(errors)
 
 
 def test_items_that_all_take_the_same_are_forecast_exactly() -> None:
