@@ -309,8 +309,11 @@ class Forecaster:
     def _rest(self, items: int) -> Rest:
         now = trio.current_time()
         working = 1 - self._waiting_share()
-        calling = [item for item in self._items.values() if item.since is not None]
-        ages = [(item.busy + now - (item.since or now)) * working for item in calling]
+        ages = [
+            (item.busy + now - item.since) * working
+            for item in self._items.values()
+            if item.since is not None
+        ]
         waiting = sum(item.busy for item in self._items.values() if item.since is None)
         return Rest(
             items=max(len(ages), items - self._ended),
