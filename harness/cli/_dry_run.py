@@ -45,7 +45,7 @@ def describe(
             f"  with    {', '.join(plan_of(options))}",
             f"  into    {options.output}, {order}",
             *_feasible(options, records),
-            *([] if forecast is None else [f"  needs   {forecast}"]),
+            *([] if forecast is None else [f"  time    {forecast}"]),
             *_journal(options, known),
             f"the first {len(records)}:" if records else "there are no records",
             *(f"  {_shown(record)}" for record in records),

@@ -95,8 +95,8 @@ class Tally:
 
     @property
     def done_now(self) -> int:
-        """How many items have ended in this session."""
-        return self.done - self.kept
+        """How many items have ended in this session, without those that were never started."""
+        return self.done - self.kept - self.skipped
 
     @property
     def not_ok(self) -> int:

@@ -345,7 +345,7 @@ def test_a_dry_run_forecasts_without_a_call(
     limits = ["--tpm", "1000", "--tokens", "500"]
     assert batch("--dry-run", "--within", "15m", *limits) == 0
     assert (
-        "  needs   at least 20 min needed, 15 min given: tokens bind; "
+        "  time    at least 20 min needed, 15 min given: tokens bind; "
         "5,000 tokens short, for 10 items\n" in capsys.readouterr().out
     )
     assert not (folder / "calls.txt").exists()
@@ -364,7 +364,7 @@ def test_a_window_that_is_too_short_is_gone_on_with(
     lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert len(lines) == 40
     assert batch("--dry-run", "--resume", *kept) == 0
-    assert "  needs   " in capsys.readouterr().out
+    assert "  time    " in capsys.readouterr().out
     assert batch("--resume", "--quiet", *kept) == 0
     lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert [line["status"] for line in lines] == ["ok"] * 40
