@@ -6,6 +6,7 @@ import io
 import json
 import math
 import random
+import re
 import statistics
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -30,6 +31,7 @@ from harness.cli._summary import Report, summary_text
 from harness.cli._watch import lines
 from harness.cli._writer import LineWriter
 from harness.limits import Limiter
+from harness.models import FunctionModel, Message, ModelRequest, ModelResponse, Usage
 from harness.observe._forecast import Forecast, Seen
 from harness.policies import Attempt
 from tests.cli.test_watch import progress
@@ -71,10 +73,11 @@ async def run(
     display: Shown | None = None,
     is_file: bool = True,
     max_failures: float | None = None,
+    own: Limiter | None = None,
     **terms: Any,
 ) -> Ran:
     """Run a batch on ``values``, which come from a file or else from a pipe."""
-    own = None if limiter is None else limiter()
+    own = own or (None if limiter is None else limiter())
     send, receive = trio.open_memory_channel[list[Record] | Exception](math.inf)
     records = [Record(i, i + 1, value, f"r{i}", tokens=100) for i, value in enumerate(values)]
     with send:
@@ -92,7 +95,7 @@ async def run(
         function=function,
         policy=policy_named("best-effort", skip_bad=False, max_failures=max_failures),
         limit=limit,
-        attempt=Attempt(limiter=own, tokens=tokens),
+        attempt=Attempt() if "is_agent" in terms else Attempt(limiter=own, tokens=tokens),
         ordered=False,
         grace=30.0,
         limiter=own,
@@ -210,6 +213,33 @@ async def test_earlier_nights_say_how_long_it_takes_before_it_begins(
     assert ran.said[0] == (
         "forecast: 10 min needed, 5 min given: the limit binds; 100 items won't fit"
     )
+
+
+async def test_an_agents_calls_are_forecast_by_what_they_really_used(
+    autojump_clock: MockClock,
+) -> None:
+    """Two calls an item; its time has waits for the limiter in it, which will be others later."""
+    limiter = partial(Limiter, tokens_per_minute=6_000)
+    own = limiter()
+
+    async def answer(request: ModelRequest) -> ModelResponse:
+        await trio.sleep(2)
+        return ModelResponse("yes", usage=Usage(150, 50))
+
+    model = FunctionModel(answer, name="it", limiter=own)
+
+    async def work(item: int) -> None:
+        for _ in range(2):
+            await model.complete(ModelRequest([Message("user", "is it so? " * 60)]))
+
+    made: list[str] = []
+    display = Shown(lambda progressed: made.append(progressed.forecast or ""))
+    ran = await run(
+        work, list(range(300)), limit=10, limiter=limiter, own=own, display=display, is_agent=True
+    )
+    told = next(words for words in made if words and "at least" not in words)
+    assert ran.report.seconds == pytest.approx(1_200, rel=0.05)
+    assert re.fullmatch(r"(19 to )?(19|20) min needed: tokens bind", told)
 
 
 def forecasted(**given: Any) -> Forecast:
