@@ -38,6 +38,12 @@ from tests.cli.test_watch import progress
 from tests.scale import scaled
 
 
+@pytest.fixture(autouse=True)
+def forecasts_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a tenth of a second of real time, and virtual hours are short."""
+    monkeypatch.setattr(_forecast, "_LOOK_SECONDS", 200.0)
+
+
 @attrs.define(eq=False)
 class Shown:
     """A display that hands each progress to whoever wants it."""
@@ -173,6 +179,7 @@ def test_a_batch_knows_after_five_percent_when_it_will_be_over(
     assert middle < 0.2
 
 
+@pytest.mark.slow
 async def test_progress_shows_the_forecast_and_the_summary_has_the_first(
     autojump_clock: MockClock,
 ) -> None:
@@ -194,7 +201,10 @@ async def test_a_short_batch_without_a_window_is_told_no_forecast(
     assert ran.report.forecast_seconds == pytest.approx(20, rel=0.01)
 
 
-async def test_limits_are_known_before_any_item_has_ended(autojump_clock: MockClock) -> None:
+@pytest.mark.slow
+async def test_limits_are_known_before_any_item_has_ended(
+    autojump_clock: MockClock,
+) -> None:
     limiter = partial(Limiter, tokens_per_minute=600)
     ran = await run(
         nap, [1.0] * 120, limiter=limiter, tokens=lambda record: record.tokens, within=600.0
@@ -205,6 +215,7 @@ async def test_limits_are_known_before_any_item_has_ended(autojump_clock: MockCl
     )
 
 
+@pytest.mark.slow
 async def test_earlier_nights_say_how_long_it_takes_before_it_begins(
     autojump_clock: MockClock,
 ) -> None:
@@ -215,6 +226,7 @@ async def test_earlier_nights_say_how_long_it_takes_before_it_begins(
     )
 
 
+@pytest.mark.slow
 async def test_an_agents_calls_are_forecast_by_what_they_really_used(
     autojump_clock: MockClock,
 ) -> None:
@@ -270,6 +282,7 @@ def test_a_forecast_says_what_binds_and_what_is_short() -> None:
 # The window ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_what_does_not_fit_into_the_window_is_skipped_and_named(
     autojump_clock: MockClock,
 ) -> None:
@@ -290,6 +303,7 @@ async def test_what_does_not_fit_into_the_window_is_skipped_and_named(
     assert "unfinished: run the same command with --resume to go on; run.db has the rest" in words
 
 
+@pytest.mark.slow
 async def test_the_window_cuts_what_takes_longer_than_any_before(
     autojump_clock: MockClock,
 ) -> None:
@@ -381,6 +395,7 @@ def test_a_dry_run_forecasts_without_a_call(
     assert not (folder / "calls.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_window_that_is_too_short_is_gone_on_with(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

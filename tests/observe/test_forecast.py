@@ -119,6 +119,7 @@ def test_what_held_the_batch_up_so_far_will_do_so_again() -> None:
     assert forecast([Seen(2.0)] * 30, limited).seconds == pytest.approx(60 + 120, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_timeout_bounds_the_last_straggler() -> None:
     draw = random.Random(1)
     seen = [Seen(min(draw.lognormvariate(3, 1.2), 60.0)) for _ in range(100)]
@@ -128,6 +129,7 @@ def test_a_timeout_bounds_the_last_straggler() -> None:
     assert bound.high < free.high
 
 
+@pytest.mark.slow
 def test_more_items_say_more() -> None:
     draw = random.Random(1)
     seen = [Seen(draw.lognormvariate(3, 0.8)) for _ in range(400)]
