@@ -125,7 +125,7 @@ def _forecast_before(terms: Terms, reading: Reading, kept: int) -> str | None:
     expected = reading.expected()
     if expected is None:
         return None
-    found = before(terms, max(0, expected - kept), reading.tokens_each)
+    *_, found = before(terms, max(0, expected - kept), reading.tokens_each)
     return None if found is None else in_words(found, given=terms.within)
 
 

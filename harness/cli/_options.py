@@ -392,8 +392,8 @@ class BatchOptions(_InputOptions):
     )
     max_failures: int | float | None = option(
         "Start nothing more after more than N failures, or, with a percent sign, once more than "
-        "that share of the items that have ended failed; judged from the 20th on. What an earlier "
-        "session has doesn't count.",
+        "that share of the items that have ended failed; judged from the 20th on. Records that "
+        "can't be read count, what an earlier session has doesn't.",
         "N|N%",
         read=failures,
         refusals=[

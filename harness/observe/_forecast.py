@@ -29,6 +29,9 @@ DRAWS = 200
 SIMULATED = 16
 """How many of them are simulated: that takes the most time, and the stragglers differ little."""
 
+SLOWLY_SIMULATED = 200
+"""How many items are simulated each time, if they wait for a limiter."""
+
 SEEN_AT_MOST = 500
 """Of more items only the latest count."""
 
@@ -37,7 +40,7 @@ LOWEST, HIGHEST = 0.02, 0.99
 among those seen, nothing tells how much longer they would be."""
 
 FEW = 15
-"""By so many items the range of so many more is too narrow: with 30 it is made half as wide again."""
+"""Says how much wider a range is made of a few items: with 30 half as wide again."""
 
 UNUSED = 0.03
 """If so much of what binds wasn't used so far, something else held the batch up, and will again."""
@@ -172,7 +175,8 @@ def from_items(seen: Sequence[Seen], rest: Rest, *, seed: int = 0) -> Iterator[F
     draw = random.Random(seed)
     found: list[float] = []
     overheads: list[float] = []
-    simulated = min(coming, rest.limit + 100)
+    # With a limiter one takes ten times as long, and the limiter counts for more than the limit.
+    simulated = min(coming, SLOWLY_SIMULATED if rest.limiter else rest.limit + 100)
     for number in range(DRAWS):
         sample = _Sample([known[place] for place in _drawn(known, size, draw)], rest.most)
         pace, _ = _pace(sample, rest)
