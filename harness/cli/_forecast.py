@@ -85,6 +85,9 @@ class _Item:
         self.requests += 1
         self.tokens += tokens
 
+    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
+        """Do nothing: `spent` is told as well."""
+
 
 @attrs.frozen(kw_only=True)
 class Terms:

@@ -28,7 +28,7 @@ def limiter_of(options: BatchOptions | EvalOptions | VerifyOptions) -> Limiter |
     return own_limiter(options)
 
 
-def own_limiter(options: BatchOptions | VerifyOptions) -> Limiter | None:
+def own_limiter(options: BatchOptions | EvalOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter that shares nothing with other processes; None if nothing is limited."""
     if options.rpm is options.tpm is options.concurrent is None:
         return None
