@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, chdir, nullcontext, redirect_stdout
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def _check_files(options: EvalOptions) -> None:
             raise InputError(f"{given} is there already; give another name, or --overwrite")
         if not Path(path).absolute().parent.is_dir():
             raise InputError(f"{given} is in a folder that is not there; make it first")
+    if options.inspect_log is not None and find_spec("inspect_ai") is None:
+        raise InputError("--inspect-log needs inspect_ai; run: pip install inspect-ai")
     if not options.scorer and options.judge is None:
         raise InputError(
             "nothing says how outputs are scored; add --scorer exact, another one, or --judge"

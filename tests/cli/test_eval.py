@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -252,6 +253,15 @@ def test_an_input_that_is_no_set_of_samples_is_refused(capsys: pytest.CaptureFix
     common = ("eval", "agent.py:last_word", "--input", "in.jsonl")
     assert main([*common, "--scorer", "exact"]) == 2
     assert "add --expected FIELD" in capsys.readouterr().err
+
+
+def test_a_log_for_inspect_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = importlib.import_module("harness.cli._eval")
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert evaluate(*PROMPT, "--scorer", "exact", "--inspect-log", "a.eval") == 2
+    assert "run: pip install inspect-ai" in capsys.readouterr().err
 
 
 def test_without_the_extra_it_is_named(
