@@ -39,6 +39,7 @@ for command in (
         "harness.cli._ghostwrite:ghostwrite",
         "Write the test that proves or refutes a finding of the audit.",
     ),
+    LaterCommand("init", "harness.cli._init:init", "Write a small project to start from."),
     LaterCommand(
         "journal",
         "harness.cli._journal_command:journal",

@@ -454,6 +454,9 @@ class BatchOptions(_InputOptions):
         "FILE",
         type=click.Path(),
     )
+    with_input: bool = flag(
+        "Add the record as it was read to each item's line, as the field input."
+    )
     traceback: bool = flag(
         "Add to each failed item's line where its error came from, without frames of harness, as "
         "the field traceback; and show one of each kind of error at the end."

@@ -18,11 +18,11 @@ from typing import Any
 import attrs
 import click
 
+from harness._json_value import encode_value
 from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._files import open_input
 from harness.cli._journal import content_of
-from harness.cli._json_value import encode_value
 from harness.cli._later import named
 from harness.cli._limits import limiter_of
 from harness.cli._lines import LineReader
