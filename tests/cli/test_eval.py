@@ -193,6 +193,15 @@ def test_what_is_drawn_keeps_its_place_as_id() -> None:
     assert drawn.items() <= everything.items()
 
 
+@pytest.mark.slow
+def test_samples_are_read_from_parquet(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow", reason="reading Parquet is tried where pyarrow is installed")
+    table = importlib.import_module("pyarrow").Table.from_pylist(RECORDS[:3])
+    importlib.import_module("pyarrow.parquet").write_table(table, "in.parquet")
+    assert evaluate(*PROMPT, "--scorer", "exact", file="in.parquet") == 0
+    assert "all    exact   0.667" in capsys.readouterr().out
+
+
 def test_means_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     evaluate(*PROMPT, "--scorer", "exact", "--group", "topic", "--svg", "means.svg")
     texts = {one.text for one in ElementTree.parse("means.svg").iter()}
