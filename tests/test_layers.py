@@ -170,6 +170,12 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
     ("cli", "harness.observe._live"): "a batch shows what it counts itself",
+    ("cli", "harness.observe._forecast"): (
+        "a batch forecasts itself from what it counts; a program would first have to count that"
+    ),
+    ("cli", "harness.runs._accounts"): (
+        "an agent's item is forecast by what its calls use, whether there is a budget or not"
+    ),
     ("cli", "harness.observe._socket"): "the commands that look are no part of the library",
     ("observe", "harness.fanout._watch"): "it counts fan-outs for the whole program, as progress",
     ("observe", "harness.runs._current"): "it finds the run of each task, as a dump does",

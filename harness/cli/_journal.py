@@ -120,6 +120,18 @@ def totals_in(path: str) -> Totals | None:
         raise InputError(str(error)) from error
 
 
+def timings_in(path: str | None) -> list[list[float | None]]:
+    """Return what items of the batch in a journal took; empty if nobody knows.
+
+    Raises:
+      InputError: if the file isn't a journal, or can't be read.
+    """
+    if path is None or totals_in(path) is None:
+        return []
+    with read_journal(path) as reader:
+        return reader.timings(BATCH)
+
+
 def known_in_words(options: BatchOptions) -> str | None:
     """Return how the items of a batch's journal ended; None if there are none."""
     totals = None if options.journal is None else totals_in(options.journal)

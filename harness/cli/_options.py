@@ -11,6 +11,7 @@ import attrs
 import click
 
 from harness._budget import Budget
+from harness._pace import span
 from harness._words import masked
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
@@ -30,6 +31,8 @@ from harness.cli._option_values import (
     count,
     delimiter,
     dollars,
+    duration,
+    failures,
     hedge,
     seconds,
     tokens,
@@ -68,6 +71,10 @@ def _late(hedge: Hedge) -> str:
     if hedge.percentile is None:
         return f"a second attempt after {hedge.after:g} s"
     return f"a second attempt for the slowest {100 * (1 - hedge.percentile):g} %"
+
+
+def _share(most: int | float) -> str:
+    return f"{most:,}" if isinstance(most, int) else f"{100 * most:g} %"
 
 
 def _each(tokens: int | str) -> str:
@@ -382,6 +389,29 @@ class BatchOptions(_InputOptions):
         type=click.Choice(["best-effort", "fail-fast"]),
         default="best-effort",
         plan="{}",
+    )
+    max_failures: int | float | None = option(
+        "Start nothing more after more than N failures, or, with a percent sign, once more than "
+        "that share of the items that have ended failed; judged from the 20th on. Records that "
+        "can't be read count, what an earlier session has doesn't.",
+        "N|N%",
+        read=failures,
+        refusals=[
+            _refused(
+                lambda options, facts: options.policy == "fail-fast",
+                "{option} {value} and --policy fail-fast don't go together: that stops at the "
+                "first failure; leave one of them out",
+            )
+        ],
+        plan=lambda most: f"at most {_share(most)} failures",
+    )
+    within: float | None = option(
+        "Be done within that time, such as 6h or 90m: nothing is started that could no longer end "
+        "in it, what is in flight at its end is cancelled, and the records that are left are "
+        "skipped. --resume goes on with them.",
+        "TIME",
+        read=duration,
+        plan=lambda seconds: f"within {span(seconds)}",
     )
     grace: float = option(
         "After Ctrl-C, how long what is in flight may take to finish.",

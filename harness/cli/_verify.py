@@ -22,6 +22,7 @@ from harness._json_value import encode_value
 from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._files import open_input
+from harness.cli._forecast import tokens_of
 from harness.cli._journal import content_of
 from harness.cli._later import named
 from harness.cli._limits import limiter_of
@@ -32,7 +33,7 @@ from harness.cli._options import VerifyOptions
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
 from harness.cli._recorded import is_journal, results_in
 from harness.cli._records import Record, parse_records
-from harness.cli._run import is_worth_another_attempt, tokens_of
+from harness.cli._run import is_worth_another_attempt
 from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target
 from harness.cli._where import where_of
 from harness.journal import JournalItem

@@ -48,7 +48,13 @@ from harness.journal._queries import (
 from harness.journal._schema import COLUMNS
 from harness.journal._totals import totals_of
 from harness.journal._values import shown_text, shown_value
-from harness.journal._watch import BatchProgress, forget_outlook, latest_batch, progress_of
+from harness.journal._watch import (
+    BatchProgress,
+    forget_outlook,
+    latest_batch,
+    outlook_of,
+    progress_of,
+)
 
 ROWS_PER_CHANGE = 500
 """Keys handled in one statement."""
@@ -162,6 +168,16 @@ class JournalReader:
         if name is None:
             raise JournalError(f"the journal {self.name!r} has no batches")
         return progress_of(self._backend, self._number_of(name), name)
+
+    def timings(self, batch: str) -> list[list[float | None]]:
+        """Return what some items of a batch took, as its last session noted; empty if it hasn't.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        self._number_of(batch)
+        timings: list[list[float | None]] = outlook_of(self._backend, batch).get("timings", [])
+        return timings
 
     def counts(self, batch: str) -> dict[ItemStatus, int]:
         """Return how many items came to what, without zeros.

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import warnings
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Literal
@@ -423,13 +423,24 @@ class IdentifiedJournal:
         """Where the journal is kept."""
         return self.journal.name
 
-    async def note_outlook(self, batch: str, *, expected: int | None, limits: str | None) -> None:
+    async def note_outlook(
+        self,
+        batch: str,
+        *,
+        expected: int | None,
+        limits: str | None,
+        forecast: str | None = None,
+        timings: Sequence[Sequence[float | None]] = (),
+    ) -> None:
         """Leave a note of how a batch goes on, for whoever watches the journal.
 
         Args:
           batch: Its name.
           expected: How many items it will have; None if nobody knows.
           limits: How far its limits are used now, in words; None without limits.
+          forecast: When it will be over, in words; None if nobody knows.
+          timings: What some of its items took, for the forecast of a later session, which gets it
+            from `JournalReader.timings`.
 
         Raises:
           JournalError: if it can't be written, or the journal is closed.
@@ -438,7 +449,15 @@ class IdentifiedJournal:
 
         Cancellation: it is written anyway; only the wait ends.
         """
-        note = outlook_note(batch, expected=expected, limits=limits)
+        note = outlook_note(
+            batch,
+            {
+                "expected": expected,
+                "limits": limits,
+                "forecast": forecast,
+                "timings": [list(one) for one in timings],
+            },
+        )
         await self.journal._writer.ask(lambda backend: backend.change(note))
 
     def books(self, plan: Plan, source: Source) -> Books:

@@ -305,6 +305,10 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "function_error": None,
         "journal_error": None,
         "over_budget": None,
+        "too_many_failures": None,
+        "window_over": None,
+        "did_not_fit": None,
+        "forecast_seconds": None,
         "exit_status": 1,
     }
 
@@ -455,15 +459,15 @@ def test_dry_run_shows_the_plan_and_runs_nothing(capsys: pytest.CaptureFixture[s
 
 
 def test_dry_run_says_how_many_records_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("in.txt").write_text("".join(f"{i:03}\n" for i in range(400)))
+    Path("in.txt").write_text("".join(f"{i:05}\n" for i in range(9_999)))
     assert batch("echo", "--dry-run", source="in.txt") == 0
-    assert "about 400 records of in.txt (plain lines)" in capsys.readouterr().out
+    assert "about 9,999 records of in.txt (plain lines)" in capsys.readouterr().out
     assert batch("echo", "--dry-run", "--first", "50", source="in.txt") == 0
-    assert "about 50 records" in capsys.readouterr().out
-    assert batch("echo", "--dry-run", "--sample", "1000", source="in.txt") == 0
+    assert "  on      50 records" in capsys.readouterr().out
+    assert batch("echo", "--dry-run", "--sample", "400", source="in.txt") == 0
     assert "a sample of 400 records" in capsys.readouterr().out
     assert batch("echo", "--dry-run") == 0
-    assert "about 3 records of in.csv (CSV)" in capsys.readouterr().out
+    assert "  on      3 records of in.csv (CSV)" in capsys.readouterr().out
 
 
 def test_dry_run_finds_what_a_run_would_find(capsys: pytest.CaptureFixture[str]) -> None:
