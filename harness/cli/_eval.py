@@ -21,7 +21,7 @@ from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, open_input
 from harness.cli._later import named
-from harness.cli._limits import limiter_of
+from harness.cli._limits import own_limiter
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._option_table import Facts, refuse
@@ -185,7 +185,7 @@ async def _evaluated(
     samples: list[Sample],
 ) -> tuple[Evaluation | None, bool]:
     """Return the evaluation, if it wasn't cancelled, and whether it was interrupted."""
-    limiter = limiter_of(options)
+    limiter = own_limiter(options)
     interrupted = False
     evaluation: Evaluation | None = None
     retry = Retry(options.retry, on=is_worth_another_attempt)
