@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, chdir, nullcontext, redirect_stdout
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM, open_input
 from harness.cli._later import named
-from harness.cli._limits import limiter_of
+from harness.cli._limits import own_limiter
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._option_table import Facts, refuse
@@ -86,6 +87,8 @@ def _check_files(options: EvalOptions) -> None:
             raise InputError(f"{given} is there already; give another name, or --overwrite")
         if not Path(path).absolute().parent.is_dir():
             raise InputError(f"{given} is in a folder that is not there; make it first")
+    if options.inspect_log is not None and find_spec("inspect_ai") is None:
+        raise InputError("--inspect-log needs inspect_ai; run: pip install inspect-ai")
     if not options.scorer and options.judge is None:
         raise InputError(
             "nothing says how outputs are scored; add --scorer exact, another one, or --judge"
@@ -182,7 +185,7 @@ async def _evaluated(
     samples: list[Sample],
 ) -> tuple[Evaluation | None, bool]:
     """Return the evaluation, if it wasn't cancelled, and whether it was interrupted."""
-    limiter = limiter_of(options)
+    limiter = own_limiter(options)
     interrupted = False
     evaluation: Evaluation | None = None
     retry = Retry(options.retry, on=is_worth_another_attempt)

@@ -14,7 +14,7 @@ from harness.limits import Limiter, LimiterStatistics
 from harness.limits._other_processes import other_process
 
 
-def limiter_of(options: BatchOptions | EvalOptions | VerifyOptions) -> Limiter | None:
+def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter for everything that is limited; None if nothing is."""
     if isinstance(options, BatchOptions) and options.fleet is not None:
         made: Limiter = named("harness.cluster:FleetLimiter")(

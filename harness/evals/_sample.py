@@ -92,9 +92,9 @@ def read_samples(
 
     Args:
       source: A file of records, by its suffix CSV (``.csv``, ``.tsv``), JSONL (``.jsonl``,
-        ``.ndjson``) or Parquet (``.parquet``, which needs pyarrow); a folder that the package
-        ``datasets`` wrote with ``save_to_disk``; or the records themselves: any iterable of dicts,
-        such as a split of a Hugging Face data set.
+        ``.ndjson``) or Parquet (``.parquet``, which needs the extra ``arrow``); a folder that the
+        package ``datasets`` wrote with ``save_to_disk``; or the records themselves: any iterable of
+        dicts, such as a split of a Hugging Face data set.
       input: The field that the function gets; None: a dict of all fields but ``expected``.
       expected: The field with the right answer; None: there is none.
       id: The field that names a record; None: they are counted, from 0.
@@ -141,7 +141,7 @@ def _samples_of(
 def _records_in(path: Path) -> Iterable[Mapping[str, Any]]:
     suffix = path.suffix.lower()
     if path.is_dir():
-        found = _package("datasets", "a folder of a data set").load_from_disk(str(path))
+        found = _package("datasets", "a folder of a data set", "datasets").load_from_disk(str(path))
         if isinstance(found, Mapping):
             raise ValueError(
                 f"{str(path)!r} has several splits ({', '.join(found)}); give the folder of one"
@@ -161,7 +161,9 @@ def _records_in(path: Path) -> Iterable[Mapping[str, Any]]:
 
 
 def _parquet_records(path: Path) -> Iterator[Mapping[str, Any]]:
-    with _package("pyarrow.parquet", "a Parquet file").ParquetFile(path) as file:
+    with _package("pyarrow.parquet", "a Parquet file", "trio-harness[arrow]").ParquetFile(
+        path
+    ) as file:
         for batch in file.iter_batches():
             yield from batch.to_pylist()
 
@@ -191,13 +193,13 @@ def _json_records(path: Path) -> Iterator[Mapping[str, Any]]:
                     ) from error
 
 
-def _package(module: str, what: str) -> Any:
-    """Import what few need, and name the package if it isn't there."""
+def _package(module: str, what: str, install: str) -> Any:
+    """Import what few need, and say how to install it if it isn't there."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"reading {what} needs {package}, which is not installed; run: pip install {package}",
+            f"reading {what} needs {package}, which is not installed; run: pip install '{install}'",
             name=package,
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -192,6 +193,15 @@ def test_what_is_drawn_keeps_its_place_as_id() -> None:
     assert drawn.items() <= everything.items()
 
 
+@pytest.mark.slow
+def test_samples_are_read_from_parquet(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow", reason="reading Parquet is tried where pyarrow is installed")
+    table = importlib.import_module("pyarrow").Table.from_pylist(RECORDS[:3])
+    importlib.import_module("pyarrow.parquet").write_table(table, "in.parquet")
+    assert evaluate(*PROMPT, "--scorer", "exact", file="in.parquet") == 0
+    assert "all    exact   0.667" in capsys.readouterr().out
+
+
 def test_means_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     evaluate(*PROMPT, "--scorer", "exact", "--group", "topic", "--svg", "means.svg")
     texts = {one.text for one in ElementTree.parse("means.svg").iter()}
@@ -252,6 +262,15 @@ def test_an_input_that_is_no_set_of_samples_is_refused(capsys: pytest.CaptureFix
     common = ("eval", "agent.py:last_word", "--input", "in.jsonl")
     assert main([*common, "--scorer", "exact"]) == 2
     assert "add --expected FIELD" in capsys.readouterr().err
+
+
+def test_a_log_for_inspect_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = importlib.import_module("harness.cli._eval")
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert evaluate(*PROMPT, "--scorer", "exact", "--inspect-log", "a.eval") == 2
+    assert "run: pip install inspect-ai" in capsys.readouterr().err
 
 
 def test_without_the_extra_it_is_named(

@@ -54,12 +54,13 @@ def test_files_of_records_become_samples(tmp_path: Path) -> None:
         assert read_samples(tmp_path / name, **NAMES) == AS_SAMPLES
 
 
+@pytest.mark.slow
 def test_parquet_is_read_where_pyarrow_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "in.parquet"
     path.touch()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pyarrow.parquet", None)
-        with pytest.raises(ImportError, match="run: pip install pyarrow"):
+        with pytest.raises(ImportError, match=r"run: pip install 'trio-harness\[arrow\]'"):
             read_samples(path)
     pytest.importorskip("pyarrow", reason="reading Parquet is tried where pyarrow is installed")
     table = import_module("pyarrow").Table.from_pylist(RECORDS)
@@ -72,7 +73,7 @@ def test_a_folder_of_datasets_is_read_where_that_is(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "datasets", None)
-        with pytest.raises(ImportError, match="run: pip install datasets"):
+        with pytest.raises(ImportError, match="run: pip install 'datasets'"):
             read_samples(tmp_path)
     pytest.importorskip("datasets", reason="data sets are tried where that package is installed")
     dataset = import_module("datasets").Dataset.from_list(RECORDS)
