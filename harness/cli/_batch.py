@@ -44,6 +44,7 @@ from harness.cli._output import Output, claimed, unfinished_beside
 from harness.cli._progress import Display, open_display
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
 from harness.cli._records import Record, parse_records
+from harness.cli._result_line import with_input_text
 from harness.cli._result_lines import ResultLines
 from harness.cli._run import Work, first_of, policy_named, run_batch
 from harness.cli._selection import selected
@@ -194,6 +195,8 @@ def _records(
         records = with_fields(records, fields, source=input_.name)
     if options.file is not None:
         records = map(_with_file, records)
+    if options.with_input:
+        records = map(with_input_text, records)
     for record in records:
         reading.records += 1
         reading.bytes_read = lines.bytes_read

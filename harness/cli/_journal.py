@@ -214,6 +214,7 @@ async def journal_for(
                 target=target_of(options),
                 settings=settings,
                 content=content_of,
+                kept=_given,
                 function=function,
                 tell=lambda words: say(f"warning: {words}"),
             )
@@ -230,6 +231,11 @@ def refusal(error: JournalError) -> str | None:
         f"{words}; its results may not be what this batch would give. Give another file, or "
         "--force to go on and keep them"
     )
+
+
+def _given(record: Record) -> Any:
+    """Return what is kept of a record: all of it, although an agent got only its prompt."""
+    return record.given
 
 
 def content_of(record: Record) -> list[Any]:

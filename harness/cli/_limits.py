@@ -9,12 +9,12 @@ from typing import Any
 
 from harness.cli._errors import InputError
 from harness.cli._later import named
-from harness.cli._options import BatchOptions, VerifyOptions
+from harness.cli._options import BatchOptions, EvalOptions, VerifyOptions
 from harness.limits import Limiter, LimiterStatistics
 from harness.limits._other_processes import other_process
 
 
-def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
+def limiter_of(options: BatchOptions | EvalOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter for everything that is limited; None if nothing is."""
     if isinstance(options, BatchOptions) and options.fleet is not None:
         made: Limiter = named("harness.cluster:FleetLimiter")(
@@ -28,7 +28,7 @@ def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     return own_limiter(options)
 
 
-def own_limiter(options: BatchOptions | VerifyOptions) -> Limiter | None:
+def own_limiter(options: BatchOptions | EvalOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter that shares nothing with other processes; None if nothing is limited."""
     if options.rpm is options.tpm is options.concurrent is None:
         return None

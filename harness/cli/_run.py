@@ -18,11 +18,11 @@ import attrs
 import trio
 
 from harness._budget import Budget
+from harness._json_value import UnwritableValueError, encode_value
 from harness._root_errors import budget_refusals
 from harness.cli._errors import InputError
 from harness.cli._forecast import Forecaster, Terms
 from harness.cli._journal import BATCH, refusal
-from harness.cli._json_value import UnwritableValueError, encode_value
 from harness.cli._limits import feasible_text, long_wait_text, now_text
 from harness.cli._progress import Display, show_progress
 from harness.cli._records import BadRecordError, Record

@@ -83,6 +83,8 @@ class Journal(JournalEffects):
     kept: Literal["raise", "return"]
     """What becomes of failures from earlier sessions under a policy that raises failures."""
 
+    _keep_inputs: bool = attrs.field(alias="keep_inputs")
+    """Whether the items themselves are kept, for exports."""
     _owner: Owner = attrs.field(alias="owner")
     _numbers: Numbers = attrs.field(alias="numbers")
     _last_event_before: int = attrs.field(alias="last_event_before")
@@ -134,6 +136,7 @@ class Journal(JournalEffects):
         target: str,
         settings: Mapping[str, Any],
         content: Callable[[Any], Any] | None = None,
+        kept: Callable[[Any], Any] | None = None,
         function: Callable[..., Any] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> IdentifiedJournal:
@@ -143,11 +146,18 @@ class Journal(JournalEffects):
           target: Used in place of the function's full name.
           settings: Whatever else decides the answers; plain JSON data.
           content: Returns the part of an item that makes it the same as before; None: all of it.
+          kept: Returns what is kept of an item, for exports; None: its content.
           function: What the fan-outs' function calls; its source is compared. None: their own.
           tell: Told that the source has changed; None: a `HarnessWarning` is given.
         """
         return IdentifiedJournal(
-            self, target=target, settings=settings, content=content, function=function, tell=tell
+            self,
+            target=target,
+            settings=settings,
+            content=content,
+            kept=kept,
+            function=function,
+            tell=tell,
         )
 
     async def open_batch(
@@ -239,6 +249,7 @@ class Journal(JournalEffects):
             origin=origin,
             parked_records=parked,
             forgotten=forgotten,
+            keep_inputs=self._keep_inputs,
         )
 
     def _compare(
@@ -403,6 +414,7 @@ class IdentifiedJournal:
     target: str = attrs.field(kw_only=True)
     settings: Mapping[str, Any] = attrs.field(kw_only=True)
     content: Callable[[Any], Any] | None = attrs.field(kw_only=True)
+    kept: Callable[[Any], Any] | None = attrs.field(kw_only=True)
     function: Callable[..., Any] | None = attrs.field(kw_only=True)
     tell: Callable[[str], None] | None = attrs.field(kw_only=True)
 
@@ -456,6 +468,7 @@ class IdentifiedJournal:
             target=self.target,
             settings={**batch.settings, **self.settings},
             content=self.content,
+            kept=self.kept,
             tell=self.tell,
         )
         return self.journal.books(plan, source, identified)
@@ -520,6 +533,7 @@ def open_journal(
     types: Iterable[type] = (),
     encode: Callable[[Any], str | bytes] | None = None,
     decode: Callable[[str], Any] | None = None,
+    keep_inputs: bool = True,
 ) -> AbstractAsyncContextManager[Journal]:
     """Open a durable record of batches, for ``fan_out(..., journal=journal, key=...)``.
 
@@ -544,6 +558,7 @@ def open_journal(
         enumerations, and the classes of attrs, msgspec and pydantic.
       encode: Writes a value as text, if that should be anything but JSON.
       decode: Reads what ``encode`` wrote.
+      keep_inputs: Whether to keep the items themselves, for exports; else only their hashes.
 
     Returns:
       An async context manager that gives the `Journal`. Leaving its block waits until everything
@@ -626,6 +641,7 @@ def open_journal(
             owner=owner,
             numbers=numbers,
             last_event_before=numbers.last_event,
+            keep_inputs=keep_inputs,
         )
         try:
             yield journal

@@ -21,7 +21,7 @@ from harness.errors import (
 )
 from harness.models._messages import Usage
 from harness.models._price import Price
-from harness.runs._accounts import NO_ACCOUNTS, current_accounts
+from harness.runs._accounts import NO_ACCOUNTS, UsageMeter, current_accounts
 
 UNKNOWN_OUTPUT_TOKENS = 1_024
 """The output guessed for a model that nothing is known about yet; a limiter guesses the same.
@@ -67,16 +67,19 @@ class Spend:
     """What one call holds of the budgets here, from `take` to the end of its block.
 
     Args:
+      model: The name of the model.
       expected: What it will probably use; ``None`` if nobody counts.
       price: What that costs; ``None`` for nothing.
       past: What the model's calls used, if nothing is known yet: the output is then a guess, which
         takes no more than is left.
     """
 
+    _model: str
     _expected: Usage | None
     _price: Price | None
     _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
     _spending: Spending | None = attrs.field(default=None, init=False)
+    _meters: tuple[UsageMeter, ...] = attrs.field(default=(), init=False)
     _open: bool = attrs.field(default=False, init=False)
 
     @property
@@ -92,6 +95,7 @@ class Spend:
         spending = reserve_budget(tokens=expected.total, cost_usd=self._cost_usd(expected))
         spending.__enter__()
         self._spending = spending
+        self._meters = current_accounts()[0].meters
         self._open = True
 
     def __enter__(self) -> Spend:
@@ -112,6 +116,16 @@ class Spend:
         if self._spending is not None:
             self._open = False
             self._spending.settle(tokens=usage.total, cost_usd=self._cost_usd(usage))
+            for meter in self._meters:
+                meter.called_model(
+                    self._model,
+                    (
+                        usage.input_tokens,
+                        usage.output_tokens,
+                        usage.cached_input_tokens,
+                        usage.cache_write_input_tokens,
+                    ),
+                )
 
     def _cost_usd(self, usage: Usage) -> float:
         return 0.0 if self._price is None else self._price.cost_usd(usage)

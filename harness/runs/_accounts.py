@@ -23,14 +23,16 @@ import math
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from trio.lowlevel import enable_ki_protection
 
-from harness._budget import Budget
 from harness.errors import BudgetExceeded
 from harness.runs._current import current
 from harness.runs._run import Run
+
+if TYPE_CHECKING:
+    from harness._budget import Budget
 
 UNITS_PER_USD = 10**12
 """Costs are kept in whole units: sums of fractions would drift, and a refund would leave crumbs.
@@ -42,6 +44,16 @@ class UsageMeter(Protocol):
 
     def spent(self, tokens: int, cost_usd: float) -> None:
         """Note what was used, once it is known. Called in the thread that spent; mustn't raise."""
+        ...
+
+    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
+        """Note what a call of a model used, which `spent` is told as well; mustn't raise.
+
+        Args:
+          model: Its name.
+          tokens: Of the input, of the output, and how many of the input's came from the provider's
+            cache and went into it.
+        """
         ...
 
 

@@ -37,6 +37,11 @@ async def fails_at_two(record):
         raise ValueError("two")
     return record["id"]
 
+async def changes(record):
+    value = record.pop("id")
+    record["id"] = value + 1
+    return value
+
 async def leaves(record):
     sys.exit(7)
 
@@ -76,6 +81,29 @@ def calls() -> list[Any]:
 
 def standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+# What comes out ---------------------------------------------------------------------------------
+
+
+def test_with_input_each_line_has_its_record_as_it_was_read() -> None:
+    """Also if the function changes it, and however it ends."""
+    records = [
+        {"id": 1, "status": "mine", "é\u2028": ["\ud800", None, 10**30, 0.1]},
+        {"id": "2"},
+        ["no", "object"],
+    ]
+    texts = [*map(json.dumps, records), "1e999", "not JSON"]
+    Path("in.jsonl").write_text("\n".join(texts))
+    assert batch("changes", "--with-input", "--skip-bad", "--traceback", source="in.jsonl") == 1
+    found = sorted(lines(), key=lambda line: line["index"])
+    assert [line["input"] for line in found] == [*records, "Infinity", None]
+    assert len(Path("out.jsonl").read_text().splitlines()) == 5
+    assert [line["status"] for line in found] == ["ok", "failed", "failed", "failed", "failed"]
+    assert batch("echo", "--with-input", "--overwrite", "--first", "1") == 0
+    assert column("input") == [{"id": "1", "text": "one"}]
+    assert batch("echo", "--overwrite", "--first", "1") == 0
+    assert "input" not in lines()[0]
 
 
 # What goes in ----------------------------------------------------------------------------------

@@ -636,7 +636,7 @@ async def test_a_journal_of_an_older_version_is_brought_to_this_one(
     with pytest.raises(JournalError, match="missing"):
         async with open_journal(journal_path):
             pass
-    with pytest.raises(JournalFormatError, match="version 3, and is brought to version 4"):
+    with pytest.raises(JournalFormatError, match="version 4, and is brought to version 5"):
         with read_journal(journal_path):
             pass
     second = "ALTER TABLE harness_items ADD COLUMN note TEXT"
@@ -647,6 +647,6 @@ async def test_a_journal_of_an_older_version_is_brought_to_this_one(
             (5,)
         ]
     monkeypatch.setattr(_schema, "MIGRATIONS", migrations)
-    with pytest.raises(JournalFormatError, match="has version 4, and this harness reads up to"):
+    with pytest.raises(JournalFormatError, match="has version 5, and this harness reads up to"):
         async with open_journal(journal_path):
             pass
