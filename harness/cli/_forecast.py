@@ -71,7 +71,7 @@ class _Item:
         self.busy = 0.0
         self.calls = 0
         self.requests = 0
-        """Calls of models, as far as they say what they used."""
+        """Calls of models."""
         self.tokens = 0.0
         self.since: float | None = None
         """Since when a call is running."""
@@ -81,12 +81,12 @@ class _Item:
         """Whether it has succeeded; its result may still have to wait for others."""
 
     def spent(self, tokens: int, cost_usd: float) -> None:
-        """Hear of what a model used, as a `UsageMeter`."""
-        self.requests += 1
+        """Hear of what was used, as a `UsageMeter`."""
         self.tokens += tokens
 
     def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
-        """Do nothing: `spent` is told as well."""
+        """Hear of a call of a model, as a `UsageMeter`."""
+        self.requests += 1
 
 
 @attrs.frozen(kw_only=True)
