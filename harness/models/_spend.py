@@ -9,6 +9,7 @@ room because of such guesses waits for them in `harness.models._guesses`.
 from __future__ import annotations
 
 import math
+from typing import Protocol, runtime_checkable
 
 import attrs
 
@@ -21,7 +22,7 @@ from harness.errors import (
 )
 from harness.models._messages import Usage
 from harness.models._price import Price
-from harness.runs._accounts import NO_ACCOUNTS, UsageMeter, current_accounts
+from harness.runs._accounts import NO_ACCOUNTS, current_accounts
 
 UNKNOWN_OUTPUT_TOKENS = 1_024
 """The output guessed for a model that nothing is known about yet; a limiter guesses the same.
@@ -62,6 +63,21 @@ class PastUse:
         self._input_beyond += (beyond - self._input_beyond) / self._calls
 
 
+@runtime_checkable
+class ModelMeter(Protocol):
+    """A `harness.runs._accounts.UsageMeter` that also asks which model used what."""
+
+    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
+        """Note what a call used, which `UsageMeter.spent` was told as well; mustn't raise.
+
+        Args:
+          model: The name of the model.
+          tokens: Of the input, of the output, and how many of the input's came from the provider's
+            cache and went into it.
+        """
+        ...
+
+
 @attrs.define(eq=False, repr=False)
 class Spend:
     """What one call holds of the budgets here, from `take` to the end of its block.
@@ -79,7 +95,7 @@ class Spend:
     _price: Price | None
     _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
     _spending: Spending | None = attrs.field(default=None, init=False)
-    _meters: tuple[UsageMeter, ...] = attrs.field(default=(), init=False)
+    _meters: tuple[ModelMeter, ...] = attrs.field(default=(), init=False)
     _open: bool = attrs.field(default=False, init=False)
 
     @property
@@ -95,7 +111,8 @@ class Spend:
         spending = reserve_budget(tokens=expected.total, cost_usd=self._cost_usd(expected))
         spending.__enter__()
         self._spending = spending
-        self._meters = current_accounts()[0].meters
+        meters = current_accounts()[0].meters
+        self._meters = tuple(one for one in meters if isinstance(one, ModelMeter))
         self._open = True
 
     def __enter__(self) -> Spend:
