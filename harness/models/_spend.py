@@ -9,7 +9,8 @@ room because of such guesses waits for them in `harness.models._guesses`.
 from __future__ import annotations
 
 import math
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
 
@@ -63,19 +64,10 @@ class PastUse:
         self._input_beyond += (beyond - self._input_beyond) / self._calls
 
 
-@runtime_checkable
-class ModelMeter(Protocol):
-    """A `harness.runs._accounts.UsageMeter` that also asks which model used what."""
-
-    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
-        """Note what a call used, which `UsageMeter.spent` was told as well; mustn't raise.
-
-        Args:
-          model: The name of the model.
-          tokens: Of the input, of the output, and how many of the input's came from the provider's
-            cache and went into it.
-        """
-        ...
+CalledModel: TypeAlias = Callable[[str, tuple[int, int, int, int]], None]
+"""How a meter of use is told which model used what, if it has a method ``called_model``: its name,
+and the tokens of the input, of the output, and how many of the input's came from the provider's
+cache and went into it. It was told of them by ``spent`` before, and mustn't raise."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -95,7 +87,7 @@ class Spend:
     _price: Price | None
     _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
     _spending: Spending | None = attrs.field(default=None, init=False)
-    _meters: tuple[ModelMeter, ...] = attrs.field(default=(), init=False)
+    _told: tuple[CalledModel, ...] = attrs.field(default=(), init=False)
     _open: bool = attrs.field(default=False, init=False)
 
     @property
@@ -112,7 +104,8 @@ class Spend:
         spending.__enter__()
         self._spending = spending
         meters = current_accounts()[0].meters
-        self._meters = tuple(one for one in meters if isinstance(one, ModelMeter))
+        told = (getattr(meter, "called_model", None) for meter in meters)
+        self._told = tuple(one for one in told if one is not None)
         self._open = True
 
     def __enter__(self) -> Spend:
@@ -133,8 +126,8 @@ class Spend:
         if self._spending is not None:
             self._open = False
             self._spending.settle(tokens=usage.total, cost_usd=self._cost_usd(usage))
-            for meter in self._meters:
-                meter.called_model(
+            for called_model in self._told:
+                called_model(
                     self._model,
                     (
                         usage.input_tokens,
