@@ -64,7 +64,7 @@ class PastUse:
         self._input_beyond += (beyond - self._input_beyond) / self._calls
 
 
-CalledModel: TypeAlias = Callable[[str, tuple[int, int, int, int]], None]
+TellModel: TypeAlias = Callable[[str, tuple[int, int, int, int]], None]
 """How a meter of use is told which model used what, if it has a method ``called_model``: its name,
 and the tokens of the input, of the output, and how many of the input's came from the provider's
 cache and went into it. It was told of them by ``spent`` before, and mustn't raise."""
@@ -87,7 +87,7 @@ class Spend:
     _price: Price | None
     _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
     _spending: Spending | None = attrs.field(default=None, init=False)
-    _told: tuple[CalledModel, ...] = attrs.field(default=(), init=False)
+    _told: tuple[TellModel, ...] = attrs.field(default=(), init=False)
     _open: bool = attrs.field(default=False, init=False)
 
     @property
