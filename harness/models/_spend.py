@@ -9,6 +9,8 @@ room because of such guesses waits for them in `harness.models._guesses`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
 
@@ -21,7 +23,7 @@ from harness.errors import (
 )
 from harness.models._messages import Usage
 from harness.models._price import Price
-from harness.runs._accounts import NO_ACCOUNTS, UsageMeter, current_accounts
+from harness.runs._accounts import NO_ACCOUNTS, current_accounts
 
 UNKNOWN_OUTPUT_TOKENS = 1_024
 """The output guessed for a model that nothing is known about yet; a limiter guesses the same.
@@ -62,6 +64,12 @@ class PastUse:
         self._input_beyond += (beyond - self._input_beyond) / self._calls
 
 
+TellModel: TypeAlias = Callable[[str, tuple[int, int, int, int]], None]
+"""How a meter of use is told which model used what, if it has a method ``called_model``: its name,
+and the tokens of the input, of the output, and how many of the input's came from the provider's
+cache and went into it. It was told of them by ``spent`` before, and mustn't raise."""
+
+
 @attrs.define(eq=False, repr=False)
 class Spend:
     """What one call holds of the budgets here, from `take` to the end of its block.
@@ -79,7 +87,7 @@ class Spend:
     _price: Price | None
     _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
     _spending: Spending | None = attrs.field(default=None, init=False)
-    _meters: tuple[UsageMeter, ...] = attrs.field(default=(), init=False)
+    _told: tuple[TellModel, ...] = attrs.field(default=(), init=False)
     _open: bool = attrs.field(default=False, init=False)
 
     @property
@@ -95,7 +103,9 @@ class Spend:
         spending = reserve_budget(tokens=expected.total, cost_usd=self._cost_usd(expected))
         spending.__enter__()
         self._spending = spending
-        self._meters = current_accounts()[0].meters
+        meters = current_accounts()[0].meters
+        told = (getattr(meter, "called_model", None) for meter in meters)
+        self._told = tuple(one for one in told if one is not None)
         self._open = True
 
     def __enter__(self) -> Spend:
@@ -116,8 +126,8 @@ class Spend:
         if self._spending is not None:
             self._open = False
             self._spending.settle(tokens=usage.total, cost_usd=self._cost_usd(usage))
-            for meter in self._meters:
-                meter.called_model(
+            for called_model in self._told:
+                called_model(
                     self._model,
                     (
                         usage.input_tokens,

@@ -46,16 +46,6 @@ class UsageMeter(Protocol):
         """Note what was used, once it is known. Called in the thread that spent; mustn't raise."""
         ...
 
-    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
-        """Note what a call of a model used, which `spent` is told as well; mustn't raise.
-
-        Args:
-          model: Its name.
-          tokens: Of the input, of the output, and how many of the input's came from the provider's
-            cache and went into it.
-        """
-        ...
-
 
 # Plain classes, not attrs: each takes half a millisecond to make, and `import harness` makes them.
 

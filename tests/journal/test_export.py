@@ -17,6 +17,8 @@ import harness
 from harness.budgets import charge_budget
 from harness.errors import JournalError
 from harness.journal import _export, edit_journal, open_journal, read_journal
+from harness.journal._codec import Codec, digest_of_key
+from harness.journal._schema import APPLICATION_ID, MIGRATIONS
 from harness.models import (
     FunctionModel,
     Message,
@@ -26,6 +28,8 @@ from harness.models import (
     Usage,
 )
 from harness.policies import Attempt, BestEffort, Retry
+
+NEWEST = len(MIGRATIONS)
 
 HOSTILE = [
     {"nested": [{"deep": {"er": [None, True, 1.5]}}], "key": "k", "status": "failed"},
@@ -201,23 +205,32 @@ async def test_inputs_are_kept_only_if_they_may_be(tmp_path: Path) -> None:
         assert item.is_of({"is": "secret words"})
 
 
-async def test_a_journal_of_version_3_has_no_inputs_and_can_be_exported(tmp_path: Path) -> None:
+async def test_a_journal_of_version_1_has_no_inputs_and_can_be_exported(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    await record(path, [1])
     with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE harness_inputs")
-        connection.execute("DROP TABLE harness_usage")
-        connection.execute("ALTER TABLE harness_endings DROP COLUMN run_id")
-        connection.execute("PRAGMA user_version=3")
+        connection.executescript(Path(__file__).with_name("version_1.sql").read_text())
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute("PRAGMA user_version=1")
+        connection.execute("INSERT INTO harness_batches VALUES (1, 'b', 't', NULL, '{}', 0)")
+        connection.execute("INSERT INTO harness_sessions VALUES (1, 1, 1, 1, 0, 1, 'host')")
+        known = (digest_of_key(1, "0"), Codec().hash_input({"id": 0, "is": 1}))
+        connection.execute("INSERT INTO harness_items VALUES (1, 1, ?, '0', ?)", known)
+        connection.execute("INSERT INTO harness_attempts VALUES (1, 1, 1, 0, 5.0)")
+        end = "(2, 1, 1, 1, 'ok', 1, 0, 7.0, 1.5, '1', NULL, NULL, 9, 0.5)"
+        connection.execute(f"INSERT INTO harness_endings VALUES {end}")
     connection.close()
-    with pytest.raises(JournalError, match="version 3, and is brought to version 4"):
+    with pytest.raises(JournalError, match=f"version 1, and is brought to version {NEWEST}"):
         with read_journal(path):
             pass
-    await record(path, [1, 2])
+    async with open_journal(path, force=True) as journal:
+        items = [{"id": 0, "is": 1}, {"id": 1, "is": 2}]
+        await harness.fan_out(echo, items, journal=journal, key=lambda item: item["id"], name="b")
     with read_journal(path) as reader:
-        items = list(reader.items("b", details=True))
-    assert [item.input_text for item in items] == [None, '{"id":1,"is":2}']
-    assert [item.run_id is None for item in items] == [True, False]
+        old, new = reader.items("b", details=True)
+    assert (old.key, old.value_text, old.started_at, old.tokens) == (0, "1", 5.5, 9)
+    assert (old.input_text, old.run_id, old.model, old.input_tokens) == (None, None, None, None)
+    assert new.input_text == '{"id":1,"is":2}'
+    assert new.run_id is not None
 
 
 # Files ------------------------------------------------------------------------------------------
