@@ -223,6 +223,13 @@ class _Shares:
         for number, meter in enumerate(self._meters):
             meter.spent(each + (number < left), cost_usd / len(self._meters))
 
+    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
+        """Note what a call of a model used, by kind."""
+        many = len(self._meters)
+        for number, meter in enumerate(self._meters):
+            one, two, three, four = (of // many + (number < of % many) for of in tokens)
+            meter.called_model(model, (one, two, three, four))
+
 
 class _Keepers:
     """Keeps with each of several items what a call for all of them says."""

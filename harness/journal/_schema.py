@@ -98,6 +98,25 @@ CREATE TABLE harness_bytes (
 """
 """Version 3. What values refer to by its digest; see `harness.journal._kept_bytes`."""
 
+EXPORT = """
+ALTER TABLE harness_endings ADD COLUMN run_id TEXT;
+CREATE TABLE harness_inputs (
+  item {integer} PRIMARY KEY,
+  input TEXT NOT NULL
+);
+CREATE TABLE harness_usage (
+  ending {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  model TEXT NOT NULL,
+  input_tokens {integer} NOT NULL,
+  output_tokens {integer} NOT NULL,
+  cached_input_tokens {integer} NOT NULL,
+  cache_write_input_tokens {integer} NOT NULL
+);
+"""
+"""Version 4. What only an export reads. Inputs have a table of their own, so that whoever looks
+items up doesn't read past them; an attempt that called no model has no row of usage."""
+
 STEPS = """
 CREATE TABLE harness_steps (
   id {integer} PRIMARY KEY,
@@ -113,7 +132,7 @@ CREATE TABLE harness_steps (
   value TEXT
 )
 """
-"""Version 4. A step of an item of a pipeline or a router that is done, numbered as attempts and
+"""Version 5. A step of an item of a pipeline or a router that is done, numbered as attempts and
 endings are. ``chain`` is a hash of the code up to there. The step an item ended with has the number
 of its ending, and no value of its own."""
 
@@ -130,9 +149,9 @@ CREATE TABLE harness_kept (
   content {blob}
 )
 """
-"""Version 5. What items said, and their files, numbered as attempts and endings are."""
+"""Version 6. What items said, and their files, numbered as attempts and endings are."""
 
-MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, STEPS, KEPT)
+MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, EXPORT, STEPS, KEPT)
 """Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -154,6 +173,17 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "tokens",
         "cost_usd",
         "error_traceback",
+        "run_id",
+    ),
+    "harness_inputs": ("item", "input"),
+    "harness_usage": (
+        "ending",
+        "item",
+        "model",
+        "input_tokens",
+        "output_tokens",
+        "cached_input_tokens",
+        "cache_write_input_tokens",
     ),
     "harness_steps": (
         "id",
@@ -188,6 +218,7 @@ TEXTS: Mapping[str, tuple[int, ...]] = {
         COLUMNS["harness_endings"].index(name)
         for name in ("value", "error_message", "error_traceback")
     ),
+    "harness_inputs": (COLUMNS["harness_inputs"].index("input"),),
     "harness_steps": (COLUMNS["harness_steps"].index("value"),),
     "harness_kept": tuple(COLUMNS["harness_kept"].index(name) for name in ("text", "content")),
 }
