@@ -187,6 +187,7 @@ class Forecaster:
         self._ended = 0
         self._latest: deque[float] = deque(maxlen=_LATEST)
         self._started_at = 0.0
+        self._is_begun = False
         self.begun = trio.Event()
         """Set when the first item is called."""
         self.first: Forecast | None = None
@@ -196,10 +197,10 @@ class Forecaster:
 
     # What the batch tells it --------------------------------------------------------------------
 
-    def call_begins(self, record: Record) -> None:
+    def call_begins(self, record: Record, now: float) -> None:
         """Note that a record's function is called."""
-        now = trio.current_time()
-        if not self.begun.is_set():
+        if not self._is_begun:
+            self._is_begun = True
             self._started_at = now
             self.begun.set()
         item = self._items.get(record.index)
@@ -213,13 +214,13 @@ class Forecaster:
         if item.since is None:
             item.since = now
 
-    def call_ends(self, record: Record) -> None:
+    def call_ends(self, record: Record, now: float) -> None:
         """Note that the call is over."""
         item = self._items.get(record.index)
         if item is None or item.since is None:
             return
-        item.last = trio.current_time()
-        item.busy += item.last - item.since
+        item.last = now
+        item.busy += now - item.since
         item.since = None
         tokens = self._terms.tokens
         if tokens is not None:

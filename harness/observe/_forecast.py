@@ -45,6 +45,9 @@ FEW = 15
 UNUSED = 0.03
 """If so much of what binds wasn't used so far, something else held the batch up, and will again."""
 
+POINTS = 50
+"""How many of the items the distribution of the longest is fitted to; more say hardly more."""
+
 STEPS = 10
 """In how many steps it is told how long the longest items take."""
 
@@ -262,8 +265,11 @@ class _Tail:
     """
 
     def __init__(self, items: Sequence[Seen], upto: Sequence[float], most: float) -> None:
-        shares = [1 - (one + other) / 2 for one, other in zip([0.0, *upto], upto, strict=False)]
-        logs = [math.log(max(one.seconds, 1e-6)) for one in items]
+        before = [0.0, *upto]
+        step = max(1, len(items) // POINTS)
+        points = range(step // 2, len(items), step)
+        shares = [1 - (before[point] + upto[point]) / 2 for point in points]
+        logs = [math.log(max(items[point].seconds, 1e-6)) for point in points]
         self._most = most
         self._slope, self._middle, self._scale = 0.0, fmean(logs), _normal_scale
         best = -1.0
