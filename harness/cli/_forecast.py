@@ -6,6 +6,7 @@ what that comes to, in steps of some milliseconds, and seldom: that costs about 
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ from harness.observe._forecast import (
 )
 from harness.runs import current_run
 from harness.runs._accounts import add_meter
+
+logger = logging.getLogger("harness.cli")
 
 ENOUGH = 20
 """How many items must have ended before they say how long the others take. And half as many as are
@@ -281,10 +284,13 @@ class Forecaster:
             await self._work_out(from_items(self._fair(), self._rest(count)), say)
 
     async def _work_out(self, steps: Iterator[Forecast | None], say: Say) -> None:
-        for found in steps:
-            if found is not None:
-                self._tell(found, say)
-            await trio.lowlevel.checkpoint()
+        try:
+            for found in steps:
+                if found is not None:
+                    self._tell(found, say)
+                await trio.lowlevel.checkpoint()
+        except (ArithmeticError, ValueError):  # No batch ends for want of a forecast.
+            logger.exception("the batch can't be forecast")
 
     def _is_blind(self) -> bool:
         return self.now is None or self.now.is_least

@@ -339,7 +339,7 @@ def _pace(sample: _Sample, rest: Rest) -> tuple[float, str]:
     """Return how many items can end per second in the long run, and what keeps more from it."""
     paces = {LIMIT: rest.limit / max(sample.seconds, 1e-9)}
     if rest.limiter is not None:
-        tokens = None if sample.tokens is None else sample.tokens / sample.calls
+        tokens = (sample.tokens or 0.0) / sample.calls
         found = rest.limiter().feasible(tokens=tokens, seconds=sample.seconds / sample.calls)
         if found.per_minute is not None:
             paces[found.binding] = found.per_minute / 60 / sample.calls
@@ -379,6 +379,6 @@ def _items(sample: _Sample, rest: Rest, coming: int, draw: random.Random) -> Ite
         if rest.limiter is None:
             yield (one.seconds,)
             continue
-        tokens = Tokens(None if one.tokens is None else one.tokens / one.calls)
+        tokens = Tokens((one.tokens or 0.0) / one.calls)
         call = (Grant(_LIMITER, tokens), one.seconds / one.calls, Release(_LIMITER))
         yield call * one.calls
