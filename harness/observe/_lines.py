@@ -16,6 +16,7 @@ from harness._root_errors import root_errors
 from harness._tracebacks import frames_of
 from harness._words import WORDS_AT_MOST, masked, masked_repr_of
 from harness.fanout import AttemptOver, HedgeBegan, RetryPlanned
+from harness.limits import ReservationOver
 from harness.models import Message, ModelCallOver, ToolCallOver
 from harness.runs import Event, RunBegan, RunOver, WaitBegan, WaitOver
 
@@ -24,6 +25,9 @@ PATH_AT_MOST = 2_000
 
 MESSAGE_AT_MOST = 20_000
 """How many characters of an agent's message are written, if messages are asked for."""
+
+
+_USED = ("requests", "tokens", "input_tokens", "output_tokens")
 
 
 class Lines:
@@ -40,6 +44,7 @@ class Lines:
             AttemptOver: self._attempt,
             WaitBegan: self._wait,
             WaitOver: self._wake,
+            ReservationOver: self._release,
             ModelCallOver: self._model_call,
             ToolCallOver: self._tool_call,
             RetryPlanned: self._retry,
@@ -108,7 +113,10 @@ class Lines:
                 f"{quoted(name)}:[{','.join(map(repr, of))}]"
                 for name, of in over.facts["granted"].items()
             )
-            fields += f',"granted":{{{granted}}},"in_flight":{over.facts["in_flight"]}'
+            fields += (
+                f',"limiter":{quoted(over.facts["limiter"])},"granted":{{{granted}}},'
+                f'"in_flight":{over.facts["in_flight"]}'
+            )
             if over.facts["places"] is not None:
                 fields += f',"places":{over.facts["places"]}'
             if over.facts["input_tokens"] is not None:
@@ -117,6 +125,16 @@ class Lines:
                 if over.facts[name] != 1:
                     fields += f',"{name}":{over.facts[name]!r}'
         return "wake", event.run_id, fields
+
+    def _release(self, over: ReservationOver, event: Event) -> tuple[str, str, str]:
+        fields = f',"wait":{over.wait}'
+        if over.settled is not None:
+            at, used = over.settled
+            fields += f',"settled":{at - self._began_at:.9f}'
+            for name, amount in zip(_USED, used, strict=False):
+                if amount is not None:
+                    fields += f',"{name}":{amount!r}'
+        return "release", event.run_id, fields
 
     def _model_call(self, over: ModelCallOver, event: Event) -> tuple[str, str, str]:
         fields = f',"model":{quoted(over.model)}'

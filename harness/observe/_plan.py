@@ -151,8 +151,7 @@ def _doubts(base: Recorded, replayed: float) -> Iterator[str]:
             f"simulated with nothing changed, {base.run.path!r} takes {replayed:.4g} s, and in "
             f"fact it took {base.seconds:.4g} s: something else than its items and limiters held "
             "it up, such as its source, its reader, the processor or pauses that a provider "
-            "asked for; or it settled requests for other tokens than it reserved, which is "
-            "recorded only of calls to models"
+            "asked for"
         )
     if base.stages_waited > TRUSTED_WITHIN:
         yield (

@@ -59,13 +59,33 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         (
             *("type", "run_id", "path", "parent", "by", "status", "error", "message", "reason"),
-            *("on", "model", "tool", "provider", "response", "arguments", "attempt", "beside"),
+            *(
+                "on",
+                "limiter",
+                "model",
+                "tool",
+                "provider",
+                "response",
+                "arguments",
+                "attempt",
+                "beside",
+            ),
         ),
         str,
     ),
     **dict.fromkeys(
         (
-            *("time", "places", "in_flight", "input_tokens", "output_tokens", "cost_usd"),
+            *(
+                "time",
+                "settled",
+                "requests",
+                "tokens",
+                "places",
+                "in_flight",
+                "input_tokens",
+                "output_tokens",
+                "cost_usd",
+            ),
             *("seconds", "delay", "unix", "headroom", "burst_seconds"),
         ),
         _NUMBER,
@@ -81,6 +101,7 @@ _NEEDED = {
     "run_ended": ("status",),
     "wait": ("wait", "reason"),
     "wake": ("wait",),
+    "release": ("wait",),
     "hedge": ("attempt", "beside"),
 }
 """The fields that lines of a type have beside ``type``, ``time`` and ``run_id``."""

@@ -8,13 +8,31 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.observe._read import is_being_written, read_trace
 
 PARTS = ("queue", "limiter", "model", "tool", "retry", "hedge", "own", "cleanup")
 """What time is spent on: waiting for one's turn, for a limiter, a model, a tool, the next attempt,
 the moment to hedge a late one; the program's own code; cleaning up."""
+
+
+class Used(NamedTuple):
+    """What a request used; of tokens None if that isn't known."""
+
+    requests: float = 1
+    total: float | None = None
+    read: float | None = None
+    written: float | None = None
+
+
+def used_in(line: dict[str, Any]) -> Used:
+    """Return what a line says that a request used."""
+    read, written = line.get("input_tokens"), line.get("output_tokens")
+    total = line.get("tokens")
+    if total is None and read is not None and written is not None:
+        total = read + written
+    return Used(line.get("requests", 1), total, read, written)
 
 
 class TracedWait:
@@ -25,9 +43,12 @@ class TracedWait:
         "ended",
         "granted",
         "held_by",
+        "number",
         "on",
         "reason",
+        "released",
         "run",
+        "settled",
         "started",
         "stated_input",
         "used",
@@ -35,6 +56,7 @@ class TracedWait:
 
     def __init__(self, run: TracedRun, line: dict[str, Any], at: int) -> None:
         self.run = run
+        self.number: int = line["wait"]
         self.reason: str = line["reason"]
         self.on: str = line.get("on", "")
         self.held_by: tuple[str, ...] = tuple(line.get("held_by", ()))
@@ -48,8 +70,12 @@ class TracedWait:
         Empty if it has nothing but places; None if it granted nothing."""
         self.stated_input: float | None = None
         """The tokens of input that a limiter was told, if it guessed the output."""
-        self.used: tuple[int, int] | None = None
-        """The tokens that a model read and wrote."""
+        self.released: int | None = None
+        """When what a limiter granted was given back."""
+        self.settled: int | None = None
+        """When that was settled, to what was used."""
+        self.used: Used | None = None
+        """What a request came to: of a limiter's grant as settled, of a model's call as it said."""
 
 
 class TracedRun:
@@ -200,6 +226,7 @@ def load(path: str | os.PathLike[str]) -> Traced:
     traced = Traced()
     traced.is_live = is_being_written(path)
     waits: dict[int, TracedWait] = {}
+    """Those that are open, and those whose grants are held."""
     first: int | None = None
     last = 0
     for line in read_trace(path):
@@ -250,16 +277,24 @@ def _take(traced: Traced, waits: dict[int, TracedWait], line: dict[str, Any], at
         if over is not None:
             over.ended, over.by = at, runs.get(line.get("by", ""))
             if "granted" in line:
+                over.on = line.get("limiter", over.on)  # Which one of a pool.
                 traced.grants.append((at, over.on, line))
                 over.granted = line["granted"]
                 over.stated_input = line.get("input_tokens")
+                waits[line["wait"]] = over
+    elif kind == "release":
+        held = waits.pop(line["wait"], None)
+        if held is not None:
+            held.released = at
+            if "settled" in line:
+                held.settled, held.used = nanoseconds(line["settled"]), used_in(line)
     elif kind == "attempt":
         found.attempt = line
     elif kind == "model_call":
         traced.model_calls.append((at, line))
         call = next((one for one in reversed(found.waits) if one.reason == "model"), None)
         if call is not None and "input_tokens" in line:
-            call.used = line["input_tokens"], line["output_tokens"]
+            call.used = used_in(line)
     elif kind == "retry":
         traced.retries.append(line)
     elif kind == "hedge":

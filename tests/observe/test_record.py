@@ -19,7 +19,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, tool
-from harness.limits import Limiter, ProviderPool
+from harness.limits import JointLimiter, Limiter, ProviderPool
 from harness.models import Message, ModelRequest, ModelResponse, Price, ScriptedModel, ToolCall
 from harness.observe import _record, analyse, export_chrome, read_trace, record, write_report
 from harness.policies import Attempt, BestEffort, Hedge, Retry
@@ -168,6 +168,41 @@ async def test_a_limiter_says_what_it_granted_and_who_made_room(
     assert second["by"] == first["run_id"]
     wait = lines_of(tmp_path / "t", "wait")[1]
     assert (wait["on"], wait["held_by"]) == ("it", [first["run_id"]])
+
+
+async def test_a_reservation_says_what_it_came_to(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    limiter = Limiter(tokens_per_minute=6_000)
+    pool = ProviderPool([Limiter("first", concurrent=1), Limiter("second", concurrent=2)])
+    both = JointLimiter([Limiter("model", concurrent=3), Limiter("account", concurrent=4)])
+    async with record(tmp_path / "t"), harness.open_run("root"):
+        async with limiter.reserve(tokens=1_000) as reservation:
+            await trio.sleep(1)
+            reservation.settle(tokens=10)
+            await trio.sleep(1)
+        async with limiter.reserve(input_tokens=5, output_tokens=5) as reservation:
+            reservation.refund()
+        async with pool.reserve():
+            pass
+        async with both.reserve() as reservation:
+            reservation.settle(input_tokens=1, output_tokens=2)
+    lines = list(read_trace(tmp_path / "t"))
+    wakes = {line["wait"]: line for line in lines if line["type"] == "wake"}
+    releases = [line for line in lines if line["type"] == "release"]
+    came_to = [
+        {name: line[name] for name in line if name not in ("type", "run_id", "time", "wait")}
+        for line in releases
+    ]
+    granted_by = [wakes[line["wait"]]["limiter"] for line in releases]
+    assert came_to[0] == {"settled": 1, "requests": 1, "tokens": 10}
+    assert releases[0]["time"] == 2
+    refunded = {"requests": 0, "tokens": 0, "input_tokens": 0, "output_tokens": 0}
+    assert came_to[1] == {"settled": 2, **refunded}
+    assert (granted_by[2], came_to[2]) == ("first", {})  # Not "a provider of the pool".
+    assert sorted(granted_by[3:]) == ["account", "model"]
+    used = {"requests": 1, "tokens": 3, "input_tokens": 1, "output_tokens": 2}
+    assert came_to[3:] == [{"settled": 2, **used}] * 2
 
 
 async def test_what_a_program_emits_is_not_written(tmp_path: Path) -> None:
