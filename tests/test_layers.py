@@ -163,6 +163,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "a batch says in its own words that another keeps limits beside it"
     ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
+    ("cli", "harness.observe._files"): "what is a journal and what isn't is said in one place",
     ("cli", "harness.observe._live"): "a batch shows what it counts itself",
     ("cli", "harness.observe._socket"): "the commands that look are no part of the library",
     ("observe", "harness.fanout._watch"): "it counts fan-outs for the whole program, as progress",

@@ -30,12 +30,13 @@ from harness.cli._log import logging_to_stderr
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import VerifyOptions
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
-from harness.cli._recorded import is_journal, results_in
+from harness.cli._recorded import results_in
 from harness.cli._records import Record, parse_records
 from harness.cli._run import is_worth_another_attempt, tokens_of
 from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target
 from harness.cli._where import where_of
 from harness.journal import JournalItem
+from harness.observe._files import is_journal
 from harness.policies import Attempt, Retry
 from harness.testing.verification import Drawn, Recorded, Sample, Verification, verify_sample
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from harness.observe._read import refuse_same
+from harness.observe._files import refuse_same, replacing
 from harness.observe._runs import TracedRun, load
 
 _PER_MICROSECOND = 1_000
@@ -23,7 +23,7 @@ def export_chrome(path: str | os.PathLike[str], output: str | os.PathLike[str]) 
 
     Args:
       path: A trace that `record` has written.
-      output: The file to write; one that is already there is replaced.
+      output: The file to write; one that is there is replaced once the new one is whole.
 
     Raises:
       OSError: if a file can't be read or written.
@@ -31,7 +31,7 @@ def export_chrome(path: str | os.PathLike[str], output: str | os.PathLike[str]) 
     """
     refuse_same(path, output)
     runs = load(path).runs.values()
-    with open(output, "w", encoding="ascii") as file:
+    with replacing(output) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         file.write('{"ph":"M","pid":1,"name":"process_name","args":{"name":"harness"}}')
         for number, run in enumerate(runs, 1):

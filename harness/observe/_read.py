@@ -4,54 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
-
-if sys.platform == "win32":
-
-    def hold(fd: int) -> None:
-        """Do nothing: a lock would keep others from reading."""
-
-    def _is_held(fd: int) -> bool:
-        return False
-
-else:
-    import fcntl
-
-    def hold(fd: int) -> None:
-        """Show for as long as the file is open that it is being written.
-
-        Raises:
-          BlockingIOError: if somebody else writes it.
-        """
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _is_held(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        return False
-
-
-def is_being_written(path: str | os.PathLike[str]) -> bool:
-    """Return whether a process that is alive still records to the file."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return _is_held(fd)
-    finally:
-        os.close(fd)
-
-
-def refuse_same(source: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Raise ValueError if writing ``output`` would replace what is read from ``source``."""
-    if os.path.realpath(source) == os.path.realpath(output):
-        raise ValueError(
-            f"{os.fspath(output)!r} is the trace itself, which would be lost; give another file"
-        )
-
 
 _NUMBER = (int, float)
 

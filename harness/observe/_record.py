@@ -21,8 +21,8 @@ from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
+from harness.observe._files import hold, open_alone
 from harness.observe._lines import Lines
-from harness.observe._read import hold
 from harness.runs import Event, observing
 
 SECONDS = 0.5
@@ -90,7 +90,7 @@ class TraceRecording(AsyncWithOnly):
             raise RuntimeError(
                 "the block of this recording was already entered; call record() for each block"
             )
-        file = _opened(self._path)
+        file = open_alone(self._path)
         try:
             hold(file)
             os.ftruncate(file, 0)
@@ -171,12 +171,3 @@ class TraceRecording(AsyncWithOnly):
                 os.close(self._file)
                 self._file = -1
                 logger.error("the trace %r can't be written, and ends here: %s", self._path, error)
-
-
-def _opened(path: str | bytes) -> int:
-    """Open a trace to write it."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        # Opening a pipe would hold the whole program up until somebody reads it.
-        raise OSError(f"{path!r} is no file that a trace can be written to; name another")
-    binary = getattr(os, "O_BINARY", 0)  # Or Windows would add to each line break.
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | binary, 0o666)

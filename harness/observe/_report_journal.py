@@ -13,20 +13,6 @@ from harness.journal import JournalItem, read_journal
 from harness.observe._plain import plain
 from harness.observe._report_data import RUNS_SHOWN, STATUSES, Columns, Failures, data
 
-_MAGIC = b"SQLite format 3\x00"
-
-
-def is_journal(source: str | os.PathLike[str]) -> bool:
-    """Return whether ``source`` is a journal: its file, or the address of a database.
-
-    Raises:
-      OSError: if the file can't be read.
-    """
-    if "://" in os.fspath(source):
-        return True
-    with open(source, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
-
 
 def data_of_journal(source: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a report of a journal shows.

@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from harness.observe._read import is_being_written, read_trace
+from harness.observe._files import is_being_written
+from harness.observe._read import read_trace
 
 PARTS = ("queue", "limiter", "model", "tool", "retry", "hedge", "own", "cleanup")
 """What time is spent on: waiting for one's turn, for a limiter, a model, a tool, the next attempt,

@@ -424,6 +424,20 @@ async def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path: Path) ->
                 pytest.fail("entered")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the modes of Unix")
+async def test_a_trace_and_what_is_made_of_it_are_the_users_alone(tmp_path: Path) -> None:
+    """Even in place of a file that others could read."""
+    files = [tmp_path / name for name in ("trace", "report", "chrome")]
+    for path in files:
+        path.write_text("old")
+        path.chmod(0o644)
+    async with record(files[0]), harness.open_run("root"):
+        pass
+    write_report(files[0], files[1])
+    export_chrome(files[0], files[2])
+    assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o600"] * 3
+
+
 def test_a_trace_is_not_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:
     trace = tmp_path / "t"
     trace.write_text('{"type":"run_started","time":0,"run_id":"a","path":"a"}\n')
