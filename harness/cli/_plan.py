@@ -73,6 +73,8 @@ def _in_words(options: PlanOptions, found: Plan) -> str:
         f"99 % of the items take at most {found.p99:.3g} s",
         f"best limit: {found.best_limit:,}",
     ]
+    if found.runs < found.total_runs:
+        lines.append(f"by the first {found.runs:,} of {found.total_runs:,} recorded runs")
     if found.cost is not None:
         lines.append(f"cost: ${found.cost:,.2f}")
     return "\n".join(lines)

@@ -45,6 +45,12 @@ class Plan:
     recorded_seconds: float
     """How long it really took."""
 
+    runs: int
+    """How many of the recorded runs it goes by: those that began first, 200,000 at most."""
+
+    total_runs: int
+    """How many were recorded."""
+
     doubts: tuple[str, ...]
     """Why the plan can't be trusted, in sentences; empty if it can be."""
 
@@ -108,7 +114,9 @@ def plan(
         best_limit=_best_limit(search, items),
         replayed_seconds=replayed,
         recorded_seconds=base.seconds,
-        doubts=tuple(_doubts(base, replayed)),
+        runs=len(traced.runs),
+        total_runs=traced.total_runs,
+        doubts=tuple(_doubts(base, replayed, is_cut=traced.is_cut)),
     )
 
 
@@ -143,8 +151,8 @@ def _best_limit(seconds: Callable[[int], float], items: int) -> int:
     return low
 
 
-def _doubts(base: Recorded, replayed: float) -> Iterator[str]:
-    if base.run.status == "running":
+def _doubts(base: Recorded, replayed: float, *, is_cut: bool) -> Iterator[str]:
+    if base.run.status == "running" and not is_cut:
         yield f"the recording ends before the fan-out {base.run.path!r} does"
     if abs(replayed - base.seconds) > TRUSTED_WITHIN * base.seconds:
         yield (

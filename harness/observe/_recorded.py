@@ -76,10 +76,7 @@ def recorded(traced: Traced) -> Recorded:
 
     attempts = sorted(by_item.values(), key=place)
     spans = [_span(of) for of in attempts]
-    limits: dict[str, dict[str, Any]] = {}
-    for _, name, line in traced.grants:
-        limits[name] = line
-    has_limiters = bool(limits)
+    has_limiters = bool(traced.limiters)
     items = tuple(
         tuple(_steps(span, [wait for one in of for wait in waits[one]], has_limiters))
         for of, span in zip(attempts, spans, strict=True)
@@ -89,11 +86,7 @@ def recorded(traced: Traced) -> Recorded:
         for of, steps in zip(attempts, items, strict=True)
         if any(one.status not in ("cancelled", "running") for one in of)
     )
-    costs = [
-        line["cost_usd"]
-        for _, line in traced.model_calls
-        if "cost_usd" in line and _is_below(traced, line, run)
-    ]
+    costs = [cost for one, cost in traced.costs if one.is_below(run)]
     whole = sum(end - start for start, end in spans) or 1
     queued = sum(
         (wait.ended or run.ended) - wait.started
@@ -106,7 +99,7 @@ def recorded(traced: Traced) -> Recorded:
         items,
         whole_items or items,
         _most_at_once(spans),
-        limits,
+        traced.limiters,
         sum(costs) if costs else None,
         any(_granted(one) != Tokens() or one.used for of in waits.values() for one in of),
         queued / whole,
@@ -172,11 +165,6 @@ def _waits_below(top: TracedRun) -> dict[TracedRun, list[TracedWait]]:
     return found
 
 
-def _is_below(traced: Traced, line: Mapping[str, Any], top: TracedRun) -> bool:
-    run = traced.runs.get(line["run_id"])
-    return run is not None and run.is_below(top)
-
-
 def _steps(
     span: tuple[int, int],
     waits: list[TracedWait],
@@ -236,7 +224,7 @@ def _started(wait: TracedWait) -> int:
 
 def _granted(wait: TracedWait) -> Tokens:
     """Return how many tokens a limiter granted."""
-    found = {name.partition(" per ")[0]: of[0] for name, of in (wait.granted or {}).items()}
+    found = {one.name.partition(" per ")[0]: one.amount for one in wait.granted or ()}
     read, written = found.get("input_tokens"), found.get("output_tokens")
     total = found.get("tokens")
     if wait.stated_input is not None:

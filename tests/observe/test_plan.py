@@ -158,7 +158,7 @@ def test_a_place_is_waited_for_and_given_back_as_it_really_was(
     assert found.seconds == pytest.approx(really, rel=0.05)
 
 
-TPM = {"tokens_per_minute": 60_000}
+TPM: dict[str, Any] = {"tokens_per_minute": 60_000}
 
 
 async def settles(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
