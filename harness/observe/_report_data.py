@@ -253,7 +253,7 @@ _NOTHING: dict[str, Any] = {
     "waits": {"total": 0, "reasons": [], "run": [], "at": [], "for": [], "reason": []},
     "stragglers": {"total": 0, "shown": [], "words": "Nothing is known of them."},
     "calls": {},
-    "limits": {"total": 0, "shown": []},
+    "limits": {"total": 0, "shown": [], "words": "", "what": "limits"},
     "ceiling": {"rows": [], "words": "Nothing is known of it."},
 }
 
@@ -432,7 +432,7 @@ class _Seen:
         key = line["error"], line.get("message"), tuple(line.get("traceback", ()))
         run = self._runs.get(line["run_id"])
         above = self._above.get(line["run_id"]) if run is None else run.parent
-        is_new = self._failed_below.pop(line["run_id"], None) != key
+        is_new: bool = self._failed_below.pop(line["run_id"], None) != key
         if above is not None:
             self._failed_below[above] = key
         return is_new
@@ -536,7 +536,9 @@ class _Seen:
                     "points": [(columns.units(at - start), round(use, 4)) for at, use in points],
                 }
             )
-        return {"total": len(shown), "shown": shown[:LIMITS_SHOWN]}
+        words = "" if shown else "No limiter granted anything."
+        found = {"total": len(shown), "shown": shown[:LIMITS_SHOWN], "words": words}
+        return {**_NOTHING["limits"], **found}
 
 
 def _usage(
