@@ -59,12 +59,12 @@ class Reservation(Claim, AsyncWithOnly):
 
     _issuer: Grants
     _stage: _Stage = attrs.field(default=_NEW, init=False)
-    _settled: tuple[float, Charge] | None = attrs.field(default=None, init=False)
-    """When it was settled, and to what; only if observers are told."""
     # Set when it is entered.
     _outer: Reservation | None = attrs.field(init=False)
     _task: trio.lowlevel.Task | None = attrs.field(init=False)
     _token: Token[Reservation | None] | None = attrs.field(init=False)
+    _settled: tuple[float, Charge] | None = attrs.field(init=False)
+    """When it was settled, and to what; only set if observers are told."""
 
     @property
     def provider(self) -> str:
@@ -143,6 +143,7 @@ class Reservation(Claim, AsyncWithOnly):
     def tell_granted(self, waits: Sequence[Wait]) -> None:
         """Let observers hear what ended a wait for it, and later what became of it."""
         self.told = wait = waits[0]
+        self._settled = None
         wait.facts = self._issuer.facts(self)
         self._issuer.holders[self] = wait.run_id
 
