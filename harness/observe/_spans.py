@@ -27,7 +27,7 @@ from opentelemetry.util.types import AttributeValue
 
 from harness._tracebacks import frames_of
 from harness._version import __version__
-from harness._words import error_in_words, masked, masked_repr_of
+from harness._words import error_in_words, masked_repr_of
 from harness.models import AgentBegan, ModelCallOver, ToolCallOver, Usage
 from harness.observe._labels import clean
 from harness.runs import Event, RunBegan, RunOver
@@ -184,7 +184,7 @@ class Spans:
         if over.finish is not None:
             span.set_attribute("gen_ai.response.finish_reasons", [over.finish])
         if over.error is not None and over.status == "failed":
-            kinds["error.type"] = type(over.error).__qualname__
+            kinds["error.type"] = clean(type(over.error).__qualname__)
         _end_call(span, over.status, over.error, live.unix(event.time))
         self._durations.record(event.time - over.started_at, kinds)
 
@@ -267,7 +267,7 @@ def _fail(span: Span, error: BaseException | None, at: int) -> None:
     if error is None:
         span.set_status(Status(StatusCode.ERROR))
         return
-    kind, words = type(error).__qualname__, clean(masked(error_in_words(error)))
+    kind, words = clean(type(error).__qualname__), clean(error_in_words(error))
     span.set_attribute("error.type", kind)
     span.set_status(Status(StatusCode.ERROR, words))
     span.add_event(
