@@ -37,7 +37,8 @@ class Plan:
     """What it costs in dollars; None if no recorded call had a price."""
 
     best_limit: int
-    """The smallest limit with which it takes at most 2 % longer than with any larger one."""
+    """The smallest limit with which it takes at most 2 % longer than with any larger one; of more
+    than 1,000, none is tried, and this is 1,000."""
 
     replayed_seconds: float
     """How long the recorded fan-out takes when it is simulated with nothing changed."""

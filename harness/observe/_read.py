@@ -60,6 +60,8 @@ _NEEDED = {
 }
 """The fields that lines of a type have beside ``type``, ``time`` and ``run_id``."""
 
+_GIVE = "give the file that harness.observe.record() or harness batch --trace wrote"
+
 _LISTS = {"held_by", "traceback", "request", "granted"}
 
 _LARGEST = 1e15
@@ -97,12 +99,11 @@ def read_lines(
             try:
                 found = json.loads(line.decode())
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{where} isn't JSON: {error}") from None
-            if (fault := _fault_in(found)) is not None:
                 raise ValueError(
-                    f"{where} is no line of a trace: {fault}; give the file that "
-                    "harness.observe.record() wrote"
-                )
+                    f"{where} isn't JSON ({error}), so it is no trace; {_GIVE}"
+                ) from None
+            if (fault := _fault_in(found)) is not None:
+                raise ValueError(f"{where} is no line of a trace: {fault}; {_GIVE}")
             yield found
 
 

@@ -98,3 +98,14 @@ def test_an_export_is_named_after_what_is_in_it(trace: Path, tmp_path: Path) -> 
     with (tmp_path / "chrome.json").open() as file:
         events = json.load(file)["traceEvents"]
     assert events[0]["args"]["name"] == f"harness: the first {READ:,} of {RUNS:,} runs"
+
+
+def test_a_best_limit_that_may_be_larger_says_so(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a limit on requests, the more at once the better; only so many are tried."""
+    plan = ["plan", str(trace), "--items", "5000", "--limit", "9", "--rpm"]
+    assert main([*plan, "90000000"]) == 0
+    assert "best limit: 1,000 or more" in capsys.readouterr().out
+    assert main([*plan, "600"]) == 0
+    assert "or more" not in capsys.readouterr().out
