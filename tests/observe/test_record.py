@@ -240,6 +240,60 @@ async def test_hostile_names_and_errors_are_escaped_cut_and_masked(tmp_path: Pat
     assert errors == ["ValueError", "Nasty", "OSError", None]
 
 
+class OddFloat(float):
+    """As NumPy's: a float whose own text is no number."""
+
+    def __repr__(self) -> str:
+        return "OddFloat(...)"
+
+
+class OddInt(int):
+    def __repr__(self) -> str:
+        return "OddInt(...)"
+
+
+class OddText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("unreadable")
+
+    def __len__(self) -> int:
+        raise RuntimeError("endless")
+
+
+class OddError(Exception):
+    def __str__(self) -> str:
+        return OddText("odd")
+
+
+async def test_numbers_and_texts_of_other_classes_spoil_no_line(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """What NumPy counts, a limiter took, and made a trace of it that nobody could read."""
+    limiter = Limiter(
+        requests_per_minute=OddInt(600),
+        tokens_per_minute=OddFloat(600),
+        concurrent=OddInt(5),
+        headroom=OddFloat(0.5),
+    )
+
+    async def work(item: int) -> None:
+        async with limiter.reserve(tokens=OddFloat(3)) as reservation:
+            reservation.settle(tokens=OddFloat(2))
+        raise OddError
+
+    retry = Retry(2, first_delay=OddFloat(0.5))
+    async with record(tmp_path / "t"):
+        await harness.fan_out(
+            work, [0], key=lambda item: True, policy=BestEffort(), each=Attempt(retry=retry)
+        )
+    analyse(tmp_path / "t")
+    assert lines_of(tmp_path / "t", "release")[0]["tokens"] == 2
+    assert [line["message"] for line in lines_of(tmp_path / "t", "attempt")] == ["odd", "odd"]
+    assert lines_of(tmp_path / "t", "run_ended")[0]["error"] == "OddError"
+
+
 async def test_a_last_line_that_was_cut_is_no_line(tmp_path: Path) -> None:
     async with record(tmp_path / "t"):
         await opened("root", 0)
