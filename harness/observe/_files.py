@@ -90,7 +90,10 @@ def replacing(output: str | os.PathLike[str]) -> Iterator[TextIO]:
     path = os.fspath(output)
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "it is no file; name another", path)
-    fd, unfinished = tempfile.mkstemp(dir=os.path.dirname(path) or ".", suffix=".part")
+    try:
+        fd, unfinished = tempfile.mkstemp(dir=os.path.dirname(path) or ".", suffix=".part")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     try:
         with open(fd, "w", encoding="utf-8") as file:
             yield file

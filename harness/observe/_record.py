@@ -125,7 +125,10 @@ class TraceRecording(AsyncWithOnly):
         with self._lock:
             file, self._file = self._file, -1
             if file >= 0:
+                gone = not os.fstat(file).st_nlink
                 os.close(file)
+                if gone:
+                    logger.error("the trace %r was removed while it was written", self._path)
 
     def flush(self) -> None:
         """Write what has been collected, now."""
@@ -134,6 +137,7 @@ class TraceRecording(AsyncWithOnly):
     def __call__(self, event: Event) -> None:
         """Do nothing: what the program itself emits isn't written."""
 
+    @enable_ki_protection  # Or a Ctrl-C in here would lose what is told only once.
     def notice(self, event: Event) -> None:
         """Collect the line for a notice."""
         assert self._lines is not None

@@ -24,6 +24,7 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
+from trio.lowlevel import enable_ki_protection
 
 from harness._tracebacks import frames_of
 from harness._version import __version__
@@ -114,6 +115,7 @@ class Spans:
     def __call__(self, event: Event) -> None:
         """Do nothing: what programs emit makes no spans."""
 
+    @enable_ki_protection  # Or a Ctrl-C in here would lose what is told only once.
     def notice(self, event: Event) -> None:
         """Begin or end a span; called by the runs that are observed."""
         payload = event.payload

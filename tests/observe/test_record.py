@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -21,8 +21,18 @@ import harness
 from harness.agents import Agent, tool
 from harness.limits import JointLimiter, Limiter, ProviderPool
 from harness.models import Message, ModelRequest, ModelResponse, Price, ScriptedModel, ToolCall
-from harness.observe import _record, analyse, export_chrome, read_trace, record, write_report
+from harness.observe import (
+    Metrics,
+    Spans,
+    _record,
+    analyse,
+    export_chrome,
+    read_trace,
+    record,
+    write_report,
+)
 from harness.policies import Attempt, BestEffort, Hedge, Retry
+from harness.runs import Event
 from tests.scale import PATIENCE_SECONDS, scaled
 
 KEY = "sk-abcdefghij0123456789"
@@ -331,6 +341,30 @@ async def test_a_full_disk_ends_the_trace_and_not_the_program(
     assert "can't be written, and ends here: [Errno" in caplog.text
     assert len(caplog.records) == 1
     assert not (tmp_path / "t").read_bytes()
+
+
+async def test_a_trace_that_was_removed_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with record(tmp_path / "t"), harness.open_run("root"):
+        (tmp_path / "t").unlink()
+    assert "was removed while it was written" in caplog.text
+
+
+async def test_a_ctrl_c_does_not_lose_what_is_told_once(tmp_path: Path) -> None:
+    """It may come between any two lines of an observer, which is called unprotected."""
+    protected: list[bool] = []
+
+    class Asked:
+        @property
+        def payload(self) -> None:
+            protected.append(trio.lowlevel.currently_ki_protected())
+
+    async with record(tmp_path / "t") as recording:
+        assert not trio.lowlevel.currently_ki_protected()
+        for observer in (recording, Metrics(), Spans()):
+            observer.notice(cast(Event, Asked()))
+    assert protected == [True] * 3
 
 
 async def test_what_is_collected_is_bounded(

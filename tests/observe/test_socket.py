@@ -134,6 +134,14 @@ async def test_a_second_socket_of_a_process_is_refused() -> None:
     assert observable() == []
 
 
+async def test_what_is_no_socket_in_its_place_is_told(own_folder: Path) -> None:
+    place = folder(make=True) / f"{os.getpid()}.sock"
+    place.mkdir()
+    with pytest.raises(NotObservableError, match="no socket can be opened at"):
+        async with open_socket():
+            raise AssertionError("it was opened")
+
+
 def test_what_a_killed_process_left_behind_is_removed(own_folder: Path) -> None:
     folder(make=True)
     left = own_folder / "4711.sock"
