@@ -28,6 +28,7 @@ FLOORS = {
     "_events": 0,
     "_frames": 0,
     "_http_dates": 0,
+    "_is_journal": 0,
     "_json_value": 0,
     "_lazy": 0,
     "_outside_trio": 0,
@@ -99,6 +100,7 @@ CORE = {
     "_events",
     "_frames",
     "_http_dates",
+    "_is_journal",
     "_json_value",
     "_lazy",
     "_pace",
@@ -169,7 +171,6 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
         "a batch says in its own words that another keeps limits beside it"
     ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
-    ("cli", "harness.observe._files"): "what is a journal and what isn't is said in one place",
     ("cli", "harness.observe._live"): "a batch shows what it counts itself",
     ("cli", "harness.observe._forecast"): (
         "a batch forecasts itself from what it counts; a program would first have to count that"

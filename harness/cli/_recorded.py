@@ -12,13 +12,13 @@ from typing import Any
 
 import attrs
 
+from harness._is_journal import is_journal
 from harness.cli._errors import InputError
 from harness.cli._files import open_input
 from harness.cli._lines import LineReader
 from harness.cli._records import Format, format_of, parse_records
 from harness.errors import JournalError
 from harness.journal import JournalItem, JournalReader, read_journal
-from harness.observe._files import is_journal
 
 
 @attrs.frozen(kw_only=True)

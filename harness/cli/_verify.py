@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 import click
 
+from harness._is_journal import is_journal
 from harness._json_value import encode_value
 from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InputError
@@ -37,7 +38,6 @@ from harness.cli._run import is_worth_another_attempt
 from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target
 from harness.cli._where import where_of
 from harness.journal import JournalItem
-from harness.observe._files import is_journal
 from harness.policies import Attempt, Retry
 from harness.testing.verification import Drawn, Recorded, SampleDraw, Verification, verify_sample
 

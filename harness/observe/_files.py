@@ -1,4 +1,4 @@
-"""Open, tell apart and replace the files of traces, and of what is made of them.
+"""Open, hold and replace the files of traces, and of what is made of them.
 
 What they say of a program is nobody else's business: they are the user's alone to read, as the
 sockets are.
@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
-
-_SQLITE = b"SQLite format 3\x00"
 
 if sys.platform == "win32":
 
@@ -101,15 +99,3 @@ def replacing(output: str | os.PathLike[str]) -> Iterator[TextIO]:
     except BaseException:
         os.unlink(unfinished)
         raise
-
-
-def is_journal(source: str | os.PathLike[str]) -> bool:
-    """Return whether ``source`` is a journal: a file of SQLite, or the address of a database."""
-    path = os.fspath(source)
-    if path.startswith(("postgresql://", "postgres://")):
-        return True
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False  # Whoever reads it says what is wrong with it.

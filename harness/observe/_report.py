@@ -13,8 +13,9 @@ import os
 from string import Template
 from typing import Any
 
+from harness._is_journal import is_journal
 from harness.observe._assets import asset
-from harness.observe._files import is_journal, refuse_same, replacing
+from harness.observe._files import refuse_same, replacing
 from harness.observe._report_data import data_of_trace
 from harness.observe._report_journal import data_of_journal
 
