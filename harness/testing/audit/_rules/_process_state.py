@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by
 from harness.testing.audit._finding import Rule
+from harness.testing.audit._rules._evidence import is_driver
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._rules._set_up import is_of_a_command_line, is_set_up
 from harness.testing.audit._source_file import FunctionNode, Source, uses_argument
@@ -45,6 +46,7 @@ _OF_THE_PROCESS = re.compile(
 )
 """Names of methods that begin and end a process's one server."""
 
+_ENDS = re.compile(r"(^|_)(teardown|restore)(_|$)")
 _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
 
 
@@ -84,7 +86,20 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol=symbol,
                     message=f"{qualified_name(function, source)}() changes {what} for all runs "
                     f"({symbol})",
+                    maybe=_begins_or_ends(function),
                 )
+
+
+def _begins_or_ends(function: FunctionNode) -> bool:
+    """Return whether a function's process is its own: it replaces it, or drives it from the top."""
+    return (
+        is_driver(function)
+        or _ENDS.search(function.name) is not None
+        or any(
+            isinstance(node, ast.Attribute) and node.attr.startswith("exec")
+            for node in ast.walk(function)
+        )
+    )
 
 
 def _is_guarded(node: ast.AST, symbol: str, source: Source) -> bool:
