@@ -13,6 +13,7 @@ import ast
 import re
 
 from harness.testing.audit._changes import CHANGING_METHODS, Change, changes_by
+from harness.testing.audit._locks import is_locked
 from harness.testing.audit._rules._call_state import LIFE_CYCLE
 from harness.testing.audit._rules._set_up import is_of_a_command_line
 from harness.testing.audit._source_file import (
@@ -29,7 +30,7 @@ from harness.testing.audit._sources import Sources
 _SERVES_MANY = re.compile(
     r"(Client|Pool|Manager|Store|Storage|Cache|Broker|Bus|Registry|Server|Provider|Service|Backend"
     r"|Bot|App|Application|Orchestrator|Connector|Runtime|Router|Scheduler|Repository|A[Pp][Ii]|Aggregator"
-    r"|Gateway|Database|D[Bb]|Cluster|Limiter|Extension|Toolkit|Toolset|Model|LLM|Agent|Memory"
+    r"|Gateway|Database|D[Bb]|Cluster|Limiter|Extension|Toolkit|Toolset|Tools|Model|LLM|Agent|Memory"
     r"|Auth|Credentials?|Adapter|Proxy|Hub|Factory|Controller|Declarer|RPC|Executor|Embeddings?)"
     r"(V?\d+|Impl|Base|Mixin|Methods)?$"
 )
@@ -39,7 +40,7 @@ _SERVES_ONE = re.compile(
     r"(Request|Response|Message|Msg|Event|Context|Ctx|Handle|Engine|Run|Turn|Execution|Task|Job"
     r"|Step|Transport|Stream|Element|Widget|Screen|View|Page|Loop|Monitor|Listener|Watcher"
     r"|Restarter|Consumer|Worker|Builder|Result|Entity|Operation|Transaction|Delivery|Observer"
-    r"|Delegate|Getter|Resource|State|Test|Case|Mock|Session)(V?\d+|Impl|Base|Mixin)?$"
+    r"|Delegate|Getter|Resource|State|Test|Case|Mock|Session|Pipeline|Subscription)(V?\d+|Impl|Base|Mixin)?$"
 )
 """How the classes are called whose objects belong to one call or one task."""
 
@@ -48,11 +49,13 @@ _ADDITIONS = frozenset(
 )
 _LOCKS = re.compile(r"(^|\.)(R?Lock|(Bounded)?Semaphore|Condition|CapacityLimiter|Mutex)$")
 _DRIVES = re.compile(
-    r"^_*(a?main|a?run)(_once)?$|_(main|task|loop|forever|worker|listener)$|^_*listen(_|$)"
+    r"^_*(a?main|a?run)(_once)?$|_(main|task|loop|forever)$|^_*listen(_|$)"
+    r"|^_*(run_)?(worker|listener)$"
     r"|(^|_)(poll|heartbeat|monitor|watch|process_messages?)(_|$)"
 )
 """Names of methods in which an object's one task spends its life."""
 
+_WHOEVER_IS_FIRST = re.compile(r"(^|_)a?(ensure|get_or_create|lazy)(_|$)")
 _LOOKS_UP = re.compile(
     r"^_*(a?get|fetch|find|read|look_?up|resolve|query|retrieve|describe|list|search|load|wait"
     r"|poll|measure|check|detect|compute|count|discover|is|has)(_|$)"
@@ -105,9 +108,12 @@ def comes_back(
     ):
         return True
     adds = _adds_for_all(node, function)
-    if adds and isinstance(function, ast.AsyncFunctionDef):
-        if any(here < read for read in reads) or (reads and waits):
-            return True
+    if (
+        adds
+        and isinstance(function, ast.AsyncFunctionDef)
+        and (any(here < read for read in reads) or (reads and waits))
+    ):
+        return True
     if _is_keyed(node):
         return False
     readers = {
@@ -226,7 +232,7 @@ def is_added_by_instances(change: Change, annotation: ast.expr | None, source: S
         and isinstance(change.target, ast.Attribute)
         and ast.unparse(change.target.value) == first_parameter(method)
         and not _is_keyed(change.node)
-        and uses_argument(change.node, method, 1)
+        and (uses_argument(change.node, method, 1) or change.how.endswith("] +="))
         and "classmethod" not in {ast.unparse(one) for one in method.decorator_list}
     )
 
@@ -259,14 +265,24 @@ def several_tasks_decide(
     owner = source.class_of(method)
     if _only_looks_up(path, act, function, source):
         return False
+    attribute = path.rpartition(".")[2]
+    if isinstance(act, ast.Assign) and re.search(r"cache(?!d)", attribute, re.IGNORECASE):
+        return False
     if is_of_a_command_line(source):
         return False
     if owner is None or not path.startswith(f"{first_parameter(method)}."):
         return True
-    if _is_driven_by_one(method, owner, source, program):
+    if _is_driven_by_one(method, owner, source, program) or _is_called_under_lock(
+        method, owner, source
+    ):
         return False
-    return serves_many(owner, source, program) or (
-        _SERVES_ONE.search(owner.name) is None and _is_keyed_by_caller(act, function)
+    if _SERVES_ONE.search(owner.name) and owner.name not in program.made_at_import:
+        return False
+    return (
+        (serves_many(owner, source, program) and not owner.name.endswith("Agent"))
+        or _WHOEVER_IS_FIRST.search(method.name) is not None
+        or _is_keyed_by_caller(act, function)
+        or _opens(attribute, act)
     )
 
 
@@ -277,6 +293,15 @@ def serves_many(owner: ast.ClassDef, source: Source, program: Sources) -> bool:
     if _SERVES_ONE.search(owner.name):
         return False
     return _SERVES_MANY.search(owner.name) is not None or _has_a_lock(owner, source)
+
+
+def _opens(attribute: str, act: ast.AST) -> bool:
+    """Return whether what is kept is a connection or the like that this opens."""
+    return (
+        isinstance(act, ast.Assign)
+        and _EXPENSIVE.search(attribute) is not None
+        and isinstance(act.value, ast.Await)
+    )
 
 
 def _has_a_lock(owner: ast.ClassDef, source: Source) -> bool:
@@ -343,6 +368,19 @@ def _is_driven_by_one(
         pending += [methods[name] for name in callers - seen]
         seen |= callers
     return True
+
+
+def _is_called_under_lock(method: FunctionNode, owner: ast.ClassDef, source: Source) -> bool:
+    """Return whether all calls of a private method in its class are made with a lock held."""
+    itself = f"{first_parameter(method)}.{method.name}"
+    calls = [
+        node
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == itself
+    ]
+    return (
+        method.name.startswith("_") and bool(calls) and all(is_locked(one, source) for one in calls)
+    )
 
 
 def is_driver(method: FunctionNode) -> bool:

@@ -128,7 +128,9 @@ def _is_changed_when_got(variable: str, source: Source) -> bool:
     names = {
         target.id
         for node in source.nodes
-        if isinstance(node, ast.Assign) and got in ast.unparse(node.value)
+        if isinstance(node, ast.Assign)
+        and got in ast.unparse(node.value)
+        and not ast.unparse(node.value).endswith(".copy()")
         for target in node.targets
         if isinstance(target, ast.Name)
     }

@@ -46,7 +46,7 @@ _OF_THE_PROCESS = re.compile(
 )
 """Names of methods that begin and end a process's one server."""
 
-_ENDS = re.compile(r"(^|_)(teardown|restore)(_|$)")
+_ENDS = re.compile(r"(^|_)(teardown|restore|test)(_|$)")
 _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
 
 
@@ -73,14 +73,15 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol, what = name, _ASSIGNED[name]
             if _keeps_filters_while_it_waits(node, source):
                 symbol, what = "warnings.catch_warnings", "which warnings are shown"
-            if not what or symbol in said or program.is_locked(node, source):
+            kind = symbol.replace("stderr", "stdout")  # Both are redirected by one decision.
+            if not what or kind in said or program.is_locked(node, source):
                 continue
             if (symbol in _CHANGED or symbol == "os.chdir") and (
                 _OF_THE_PROCESS.search(function.name) or _is_guarded(node, symbol, source)
             ):
                 continue
             if not _is_the_same_for_all(node, symbol, function):
-                said.add(symbol)
+                said.add(kind)
                 yield Hit(
                     node=node,
                     symbol=symbol,
