@@ -331,11 +331,19 @@ def _only_looks_up(path: str, act: ast.AST, function: FunctionNode, source: Sour
     value = getattr(act, "value", None)
     if not isinstance(act, ast.Assign) or value is None or _EXPENSIVE.search(path):
         return False
-    made = _awaited_names(value)
-    for name in [one.id for one in ast.walk(value) if isinstance(one, ast.Name)]:
-        for node in source.own_nodes(function):
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-                made += _awaited_names(node.value)
+    made: list[str] = []
+    pending: list[ast.AST] = [value]
+    seen: set[str] = set()
+    while pending:
+        one = pending.pop()
+        made += _awaited_names(one)
+        names = {name.id for name in ast.walk(one) if isinstance(name, ast.Name)} - seen
+        seen |= names
+        pending += [
+            node.value
+            for node in source.own_nodes(function)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names
+        ]
     return bool(made) and all(_LOOKS_UP.match(one) for one in made)
 
 

@@ -87,8 +87,22 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol=symbol,
                     message=f"{qualified_name(function, source)}() changes {what} for all runs "
                     f"({symbol})",
-                    maybe=_begins_or_ends(function),
+                    maybe=_begins_or_ends(function) or _is_over_at_once(node, function, source),
                 )
+
+
+def _is_over_at_once(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a ``with`` of an async function ends before another task can run."""
+    block = next((one for one in source.around(node) if isinstance(one, ast.With)), None)
+    return (
+        isinstance(function, ast.AsyncFunctionDef)
+        and block is not None
+        and any(node is one.context_expr for one in block.items)
+        and not any(
+            isinstance(one, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield)
+            for one in ast.walk(block)
+        )
+    )
 
 
 def _begins_or_ends(function: FunctionNode) -> bool:
