@@ -64,4 +64,5 @@ class Finding:
     """Whether nothing in the code shows that calls at the same time reach it."""
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}: {self.rule}: {self.message}"
+        doubt = "maybe: " if self.maybe else ""
+        return f"{self.path}:{self.line}:{self.column}: {self.rule}: {doubt}{self.message}"

@@ -82,12 +82,20 @@ def comes_back(
       source: Its file.
       program: All files.
     """
+    owner = source.parents.get(function)
+    is_made = (
+        function.name in CONSTRUCTORS
+        and isinstance(owner, ast.ClassDef)
+        and program.is_made_in_async(owner)
+    )
     if (
-        not program.runs_in_async(function)
-        or _DRIVES.search(function.name)
+        not (is_made or program.runs_in_async(function))
+        or is_driver(function, source)
         or is_of_a_command_line(source)
     ):
         return False
+    if _keeps_an_argument(node, function):
+        return True
     if _is_keyed(node) and not _is_keyed_by_caller(node, function):
         return False
     here = _place(node, last=True)
@@ -126,13 +134,23 @@ def comes_back(
         for other, place in _calls_of(readers, function, source)
     ):
         return True
-    owner = source.parents.get(function)
     called = owner.name if isinstance(owner, ast.ClassDef) else function.name
     called = called if function.name in CONSTRUCTORS else function.name
     return any(
         _goes_on_to_read(called, name, readers, caller, source, adds)
         for caller in source.functions
         if caller is not function and program.runs_in_async(caller)
+    )
+
+
+def _keeps_an_argument(node: ast.AST, function: FunctionNode) -> bool:
+    """Return whether an async function puts its caller's object where there is room for one."""
+    return (
+        isinstance(function, ast.AsyncFunctionDef)
+        and isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {one.arg for one in parameters(function)}
+        and not any(isinstance(target, ast.Subscript) for target in node.targets)
     )
 
 
@@ -283,6 +301,7 @@ def several_tasks_decide(
         or _WHOEVER_IS_FIRST.search(method.name) is not None
         or _is_keyed_by_caller(act, function)
         or _opens(attribute, act)
+        or _counts_up(act)
     )
 
 
@@ -293,6 +312,14 @@ def serves_many(owner: ast.ClassDef, source: Source, program: Sources) -> bool:
     if _SERVES_ONE.search(owner.name):
         return False
     return _SERVES_MANY.search(owner.name) is not None or _has_a_lock(owner, source)
+
+
+def _counts_up(act: ast.AST) -> bool:
+    """Return whether an amount is added to, or set to what it was and something more."""
+    value = getattr(act, "value", None)
+    if isinstance(act, ast.AugAssign):
+        return not isinstance(value, ast.Constant)
+    return isinstance(act, ast.Assign) and isinstance(value, ast.BinOp)
 
 
 def _opens(attribute: str, act: ast.AST) -> bool:
@@ -364,7 +391,7 @@ def _is_driven_by_one(
     pending = [method]
     while pending:
         one = pending.pop()
-        if is_driver(one):
+        if is_driver(one, source):
             continue
         callers = {name for name, other in methods.items() if _uses(other, one.name)} - {one.name}
         if callers & CONSTRUCTORS:
@@ -391,11 +418,13 @@ def _is_called_under_lock(method: FunctionNode, owner: ast.ClassDef, source: Sou
     )
 
 
-def is_driver(method: FunctionNode) -> bool:
+def is_driver(method: FunctionNode, source: Source) -> bool:
     """Return whether an object's one task spends its life here: by its name, or in its loop.
 
     A loop that returns something only tries again.
     """
+    if not isinstance(source.parents.get(method), ast.ClassDef):
+        return re.search(r"^_*(a?main)$|_(loop|forever)$", method.name) is not None
     return _DRIVES.search(method.name) is not None or (
         method.name.startswith("_")
         and any(isinstance(one, ast.While) and _waits_in(one) for one in method.body)

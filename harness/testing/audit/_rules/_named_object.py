@@ -202,7 +202,10 @@ def _hit(
         symbol=symbol,
         message=f"{function.name}() writes to {symbol}, and all runs share {owner}",
         defined_at=0 if binding is None else binding.line,
-        maybe=not comes_back(symbol.rpartition(".")[2], node, function, source, program),
+        maybe=not (
+            (owner in source.imports and uses_argument(node, function))
+            or comes_back(symbol.rpartition(".")[2], node, function, source, program)
+        ),
     )
 
 

@@ -87,7 +87,8 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol=symbol,
                     message=f"{qualified_name(function, source)}() changes {what} for all runs "
                     f"({symbol})",
-                    maybe=_begins_or_ends(function) or _is_over_at_once(node, function, source),
+                    maybe=_begins_or_ends(function, source)
+                    or _is_over_at_once(node, function, source),
                 )
 
 
@@ -105,10 +106,10 @@ def _is_over_at_once(node: ast.AST, function: FunctionNode, source: Source) -> b
     )
 
 
-def _begins_or_ends(function: FunctionNode) -> bool:
+def _begins_or_ends(function: FunctionNode, source: Source) -> bool:
     """Return whether a function's process is its own: it replaces it, or drives it from the top."""
     return (
-        is_driver(function)
+        is_driver(function, source)
         or _ENDS.search(function.name) is not None
         or any(
             isinstance(node, ast.Attribute) and node.attr.startswith("exec")
