@@ -77,6 +77,14 @@ def masked(text: str) -> str:
     return re.sub(_SECRETS, _without_secret, text, flags=re.IGNORECASE | re.VERBOSE)
 
 
+def harmless(text: str) -> str:
+    """Return a text without secrets, on one line, and with nothing in it that a terminal obeys."""
+    text = masked(text)
+    if text.isprintable():
+        return text
+    return "".join([sign if sign.isprintable() else repr(sign)[1:-1] for sign in text])
+
+
 def masked_repr_of(value: object) -> str:
     """Return `repr_of` with anything removed that looks like a secret: keys, tokens, passwords."""
     try:
