@@ -7,8 +7,9 @@ few commands on hashes and sorted sets, is written here in Lua too: a million ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
+import trio
 from lupa import lua51
 
 _COMMANDS = """
@@ -80,6 +81,11 @@ end
 function redis.call(name, ...)
   return c[name](...)
 end
+function all_keys()
+  local names = {}
+  for key in pairs(data) do names[#names + 1] = key end
+  return table.concat(names, ' ')
+end
 function run(script, now, keys, arguments)
   seconds = now
   KEYS, ARGV = {}, {}
@@ -103,6 +109,8 @@ class LuaRedis:
         self._scripts: dict[str, Any] = {}
         self.calls = 0
         """How many scripts have run."""
+        self.is_down = False
+        """Whether nobody can reach it."""
         self.clear()
 
     def clear(self) -> None:
@@ -112,6 +120,10 @@ class LuaRedis:
         self._lua.execute(_COMMANDS)
         self._run = self._lua.globals().run
 
+    def keys(self) -> list[str]:
+        """Return the names of all keys."""
+        return str(self._lua.globals().all_keys()).split()
+
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[str]) -> list[str]:
         """Run a script, and return what it returns."""
         if script not in self._scripts:
@@ -119,3 +131,34 @@ class LuaRedis:
         self.calls += 1
         said: str = self._run(self._scripts[script], self._clock(), keys, arguments)
         return said.split("\n")
+
+
+class LuaLink:
+    """A connection to a `LuaRedis`, with a network between.
+
+    Args:
+      redis: The server.
+      delay_seconds: How long it takes there, and again back; asked for each way.
+    """
+
+    def __init__(self, redis: LuaRedis, delay_seconds: Callable[[], float] = lambda: 0.0) -> None:
+        self._redis = redis
+        self._delay_seconds = delay_seconds
+
+    async def __aenter__(self) -> Self:
+        await self._go()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def run(self, script: str, keys: Sequence[str], arguments: Sequence[str]) -> list[str]:
+        await self._go()
+        said = self._redis.run(script, keys, arguments)
+        await self._go()
+        return said
+
+    async def _go(self) -> None:
+        await trio.sleep(self._delay_seconds())
+        if self._redis.is_down:
+            raise ConnectionError("the server is down")

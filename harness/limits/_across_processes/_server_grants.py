@@ -36,6 +36,7 @@ import trio
 from trio import current_time
 from trio.lowlevel import checkpoint, current_trio_token, enable_ki_protection
 
+from harness._root_errors import root_errors
 from harness._words import error_in_words
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._across_processes._reporting import (
@@ -215,17 +216,16 @@ class ServerGrants(Grants):
     async def _talk(self, link: ServerLink) -> None:
         """Talk to the server until closed, or until it is gone."""
         is_back = self._was_in_touch or self._alone
-        known_since = await self._call(link, "back" if is_back else "join")
-        now = current_time()
-        for index, meter in enumerate(self._own_meters):
-            since = self._lost_at if is_back else inf
-            if known_since:
-                since = now - meter.rate.period if is_back else inf
-            for moment, amount in meter.sent_since(since):
-                self._note(index, "sent", amount, moment)
-            meter.keep_share(1.0, now)
+        is_forgotten = await self._call(link, "back" if is_back else "join")
         self.places = self._stated_places
         self._was_in_touch, self._alone = True, False
+        if is_back:
+            now = current_time()
+            for index, meter in enumerate(self._own_meters):
+                since = now - meter.rate.period if is_forgotten else self._lost_at
+                for moment, amount in meter.sent_since(since):
+                    self._note(index, "sent", amount, moment)
+                meter.keep_share(1.0, now)
         self._answered.set()
         self._changed()
         while not self._closing.is_set():  # Ends when it is closed.
@@ -318,6 +318,8 @@ class ServerGrants(Grants):
 
     def _may_go_on(self, error: Exception) -> bool:
         """Go on without the server, and return True, unless it must be reached."""
+        root = root_errors(error)[0]
+        error = root if isinstance(root, Exception) else error
         if isinstance(error, _OtherLimitsError) and not self._was_in_touch and not self._alone:
             self._error = ValueError(
                 f"limiter {self.name!r} at {self._address} is in use with other limits: it has "
@@ -335,7 +337,9 @@ class ServerGrants(Grants):
         now = current_time()
         if not self._alone and not self._closing.is_set():
             self._alone, self._lost_at = True, now
-            self._held_when_lost = self.in_flight
+            if self._stated_places is not None:
+                free = self._stated_places - self.in_flight - self._in_flight_elsewhere
+                self.places = self.in_flight + max(0, free) // self._members
             self._bookings.clear()
             self._happened.clear()
             for meter in self._own_meters:
@@ -469,16 +473,13 @@ class ServerGrants(Grants):
         return inf
 
     def _free_alone_at(self, reservation: Claim, now: float) -> float:
-        stated = self._stated_places
-        if stated is not None:
-            # At first others may still hold what they held.
-            others_end = self._lost_at + self._lease
-            self.places = max(1, stated // self._members)
-            if now < others_end:
-                free = stated - self._held_when_lost - self._in_flight_elsewhere
-                self.places = self._held_when_lost + max(0, free) // self._members
-                if self.in_flight >= self.places:
-                    return others_end
+        # At first others may still hold what they held.
+        others_end = self._lost_at + self._lease
+        if self._stated_places is not None:
+            if now >= others_end:
+                self.places = max(1, self._stated_places // self._members)
+            elif self.in_flight >= (self.places or 0):
+                return others_end
         return super().free_at(reservation, now)
 
     def take(self, reservation: Claim, now: float) -> None:

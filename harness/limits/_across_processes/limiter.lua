@@ -19,7 +19,9 @@ local CELLS = 1024        -- A window is kept in so many parts, and frees each a
 local SLACK = 1e-6        -- Closer than this is equal, as far as the server's clock can tell.
 local JUMP_SECONDS = 5    -- A clock that went back by more tells another time.
 local REJOIN_SECONDS = 1  -- In this time all who were here will have said what they hold.
-local LOOK_SECONDS = 0.005 -- When to look again for a place. Nobody is told.
+local LOOK_SECONDS = 0.01 -- When to look again for a place. Nobody is told.
+local SLOWEST_SECONDS = 0.03 -- How long nobody of those who wait looks, at most.
+local GIVEN_BACK_SECONDS = 0.1 -- The same for what is to be settled.
 
 local at = 0
 local function arg() at = at + 1; return ARGV[at] end
@@ -356,9 +358,12 @@ for i = 1, asked do
     each = math.max(each, amounts[j] / dim.rate)
   end
   -- All who wait look so often that somebody is always in time, and no oftener.
-  local turn = waiting * each / 2
+  local turn = waiting > 1 and waiting * math.min(each / 3, SLOWEST_SECONDS) or 0
   if moment > now + horizon then
-    wait = math.max(moment - now - horizon / 2, waiting > 1 and turn or 0)
+    wait = math.max(moment - now - horizon / 2, turn)
+    if begin <= now + horizon then -- Others may give something back before. Nobody is told.
+      wait = math.min(wait, math.max(GIVEN_BACK_SECONDS, turn))
+    end
     break
   end
   if waiting > 1 and moment > now and i > math.max(1, horizon / (waiting * each)) then
@@ -409,7 +414,7 @@ for i, dim in ipairs(dims) do
     longest = math.max(longest, window.period)
   end
   fill(dim, now)
-  local counted = dim.forget > now and left_by_count(dim, now) or -1
+  local counted = dim.forget > now and math.max(0, left_by_count(dim, now)) or -1
   for _, x in ipairs({dim.windows[1].used, dim.level, sums[2 + i], counted}) do
     reply[#reply + 1] = written(x)
   end
