@@ -528,7 +528,7 @@ class ServerGrants(Grants):
     def statistics(self) -> LimiterStatistics:
         """Return the state as of the last call, but for who waits and what was granted here."""
         here = super().statistics()
-        if self._alone or not self._told or not self._is_open:
+        if self._alone or not self._is_open:
             return here
         dimensions = {
             name: attrs.evolve(
