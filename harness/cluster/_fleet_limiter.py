@@ -159,8 +159,9 @@ class FleetLimiter(Limiter, AsyncWithOnly):
             burst_seconds=burst_seconds,
             provider=provider,
         )
-        assert isinstance(self._grants, SharedGrants | ServerGrants)
-        self._shared = self._grants
+        self._server = self._grants if isinstance(self._grants, ServerGrants) else None
+        if isinstance(self._grants, SharedGrants):
+            self._shared = self._grants
         self._place = place
         self._make_link: Callable[[], ServerLink]
         if is_server:
@@ -190,7 +191,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
           LimiterRunError: outside the ``async with`` block of this limiter.
           TypeError, ValueError: as `Limiter.reserve`.
         """
-        self._shared.refuse_closed()
+        (self._server or self._shared).refuse_closed()
         return super().reserve(
             tokens=tokens,
             input_tokens=input_tokens,
@@ -201,8 +202,8 @@ class FleetLimiter(Limiter, AsyncWithOnly):
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
-        if isinstance(self._shared, ServerGrants):
-            await self._shared.open(
+        if self._server is not None:
+            await self._server.open(
                 self._make_link,
                 _without_password(self._place),
                 lease=self._lease,
@@ -219,7 +220,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._shared.close()
+        await (self._server or self._shared).close()
 
 
 def _without_password(address: str) -> str:

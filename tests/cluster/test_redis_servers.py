@@ -99,7 +99,8 @@ async def test_a_server_killed_and_started_again_is_used_again(
             async with limiter.reserve():
                 pass
             server.start()
-            while limiter._shared._alone:  # type: ignore[union-attr] # noqa: ASYNC110
+            assert limiter._server is not None
+            while limiter._server._alone:  # noqa: ASYNC110
                 await trio.sleep(0.01)
             async with limiter.reserve():
                 pass

@@ -14,18 +14,20 @@ from typing import Any, Self, cast
 from urllib.parse import unquote, urlsplit
 
 import coredis
+import trio
 from coredis.connection import TCPLocation
 from coredis.exceptions import NoScriptError
 from coredis.retry import NoRetryPolicy
 
 Client = coredis.Redis[str] | coredis.RedisCluster[str]
 
+_CONNECT_SECONDS = 5.0
 _OPTIONS: dict[str, Any] = {
     "decode_responses": True,
     # A script that may have run must not run again.
     "retry_policy": NoRetryPolicy(),
-    "connect_timeout": 5.0,
-    "stream_timeout": 5.0,
+    "connect_timeout": _CONNECT_SECONDS,
+    "stream_timeout": _CONNECT_SECONDS,
 }
 
 
@@ -47,6 +49,12 @@ class RedisLink:
         Raises:
           OSError, coredis.exceptions.RedisError: if that can't be done.
         """
+        where = urlsplit(self._address)
+        host, port = where.hostname or "localhost", where.port or 6379
+        # First, because a client that finds nobody there leaves streams behind for the garbage
+        # collector to complain about, and says less.
+        with trio.fail_after(_CONNECT_SECONDS):
+            await (await trio.open_tcp_stream(host, port)).aclose()
         client: Client = coredis.Redis.from_url(self._address, **_OPTIONS)
         await client.__aenter__()
         try:
@@ -56,9 +64,8 @@ class RedisLink:
             raise
         if is_node:
             await client.__aexit__(None, None, None)
-            where = urlsplit(self._address)
             client = coredis.RedisCluster(
-                startup_nodes=[TCPLocation(where.hostname or "localhost", where.port or 6379)],
+                startup_nodes=[TCPLocation(host, port)],
                 username=unquote(where.username) if where.username else None,
                 password=unquote(where.password) if where.password else None,
                 ssl=where.scheme == "rediss",
