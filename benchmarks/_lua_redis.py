@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import trio
-from lupa import lua51
+from lupa import lua51  # type: ignore[import-untyped]
 
 _COMMANDS = """
 local data, expires = {}, {}
@@ -31,7 +31,18 @@ function c.TIME()
   local whole = math.floor(seconds)
   return {string.format('%.0f', whole), string.format('%.0f', (seconds - whole) * 1e6)}
 end
-function c.DEL(...) for _, key in ipairs({...}) do data[key], expires[key] = nil, nil end end
+function c.DEL(...)
+  local count = 0
+  for _, key in ipairs({...}) do
+    if alive(key) then count = count + 1 end
+    data[key], expires[key] = nil, nil
+  end
+  return count
+end
+function c.GET(key) return alive(key) or false end
+function c.SET(key, value, _, milliseconds)
+  data[key], expires[key] = text(value), milliseconds and seconds + milliseconds / 1000
+end
 function c.HGETALL(key)
   local flat = {}
   for name, value in pairs(alive(key) or {}) do flat[#flat + 1] = name; flat[#flat + 1] = value end

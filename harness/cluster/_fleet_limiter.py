@@ -14,19 +14,17 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 import trio
 
 from harness._arguments import check_seconds, says_near_options
 from harness._async_with import AsyncWithOnly
 from harness.cluster import _redis
+from harness.cluster._addresses import is_server, without_password
 from harness.limits import Limiter, ProviderProfile, Rate, Reservation
 from harness.limits._across_processes._server_grants import OnUnreachable, ServerGrants
 from harness.limits._across_processes._server_link import ServerLink
 from harness.limits._across_processes._shared_grants import SharedGrants
-
-_SERVER = re.compile(r"rediss?://")
 
 
 @says_near_options
@@ -119,13 +117,13 @@ class FleetLimiter(Limiter, AsyncWithOnly):
                 f"where is {where!r}, but must be the path of a file, or redis://host:port"
             )
         place = os.fspath(where)
-        is_server = _SERVER.match(place) is not None
-        if "://" in place and not is_server:
+        on_server = is_server(place)
+        if "://" in place and not on_server:
             raise ValueError(
                 f"where is {place.partition('://')[0]}://..., but must be the path of a file on "
                 "this machine, or redis://host:port"
             )
-        if not is_server and sys.platform == "win32":
+        if not on_server and sys.platform == "win32":
             raise RuntimeError(
                 "a FleetLimiter over a file shares memory and locks as POSIX systems have them, "
                 "and Windows has not; use it in WSL, or share a Redis server"
@@ -143,7 +141,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
                 f'on_unreachable is {on_unreachable!r}, but must be "raise" or "local"'
             )
         self._on_unreachable = on_unreachable
-        self._keeps_with = ServerGrants if is_server else SharedGrants
+        self._keeps_with = ServerGrants if on_server else SharedGrants
         super().__init__(
             name,
             requests_per_minute=requests_per_minute,
@@ -164,7 +162,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
             self._shared = self._grants
         self._place = place
         self._make_link: Callable[[], ServerLink]
-        if is_server:
+        if on_server:
             self._make_link = partial(_redis.RedisLink, place)
         elif os.path.isdir(place):
             self._place = os.path.join(place, re.sub(r"[^\w.-]", "_", name) + ".limits")
@@ -205,7 +203,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
         if self._server is not None:
             await self._server.open(
                 self._make_link,
-                _without_password(self._place),
+                without_password(self._place),
                 lease=self._lease,
                 on_unreachable=self._on_unreachable,
             )
@@ -221,9 +219,3 @@ class FleetLimiter(Limiter, AsyncWithOnly):
         traceback: TracebackType | None,
     ) -> None:
         await (self._server or self._shared).close()
-
-
-def _without_password(address: str) -> str:
-    """Return an address as messages may quote it."""
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -211,7 +211,7 @@ async def test_other_limits_are_refused_while_somebody_keeps_these(file: Path) -
 @pytest.mark.parametrize(
     ("where", "options", "error", "words"),
     [
-        ("redis://localhost", {"requests_per_minute": 1}, ValueError, "the path of a file"),
+        ("http://localhost", {"requests_per_minute": 1}, ValueError, "the path of a file"),
         (3, {"requests_per_minute": 1}, TypeError, "the path of a file"),
         ("f", {}, ValueError, "limits nothing"),
         ("f", {"concurrent": 2.5}, TypeError, "number of places"),
