@@ -358,7 +358,8 @@ for i = 1, asked do
     each = math.max(each, amounts[j] / dim.rate)
   end
   -- All who wait look so often that somebody is always in time, and no oftener.
-  local turn = waiting > 1 and waiting * math.min(each / 3, SLOWEST_SECONDS) or 0
+  local some = math.max(1, math.min(asked, horizon / each / 2)) -- What a turn is for.
+  local turn = waiting > 1 and waiting * math.min(some * each / 3, SLOWEST_SECONDS) or 0
   if moment > now + horizon then
     wait = math.max(moment - now - horizon / 2, turn)
     if begin <= now + horizon then -- Others may give something back before. Nobody is told.
@@ -366,7 +367,7 @@ for i = 1, asked do
     end
     break
   end
-  if waiting > 1 and moment > now and i > math.max(1, horizon / (waiting * each)) then
+  if waiting > 1 and moment > now and i > some then
     wait = math.max(horizon / 2, turn)
     break
   end
