@@ -1,9 +1,9 @@
 """Keep a limiter's numbers in a file that the processes of one machine map into their memory.
 
 The file has a header, which says in JSON whose limits these are, twice, so that one is whole at any
-moment; and then doubles: two *blocks* of numbers, a table of *members*, which are the processes, and the cells of the windows. Nothing is
-written to disk on purpose: what counts is the memory that the processes share, and after a restart
-of the machine its times mean nothing.
+moment. Then come doubles: two *blocks* of numbers, a table of *members*, which are the processes,
+and the cells of the windows. Nothing is written to disk on purpose: what counts is the memory that
+the processes share, and after a restart of the machine its times mean nothing.
 
 One process at a time holds the file's lock, for a moment. It reads the newer block and, when it
 is done, writes the other one, whose sequence number, written last, makes it the newer. What it
