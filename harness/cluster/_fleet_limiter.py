@@ -140,7 +140,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
             raise ValueError(
                 f'on_unreachable is {on_unreachable!r}, but must be "raise" or "local"'
             )
-        self._on_unreachable = on_unreachable
+        self._on_unreachable: OnUnreachable = on_unreachable
         self._keeps_with = ServerGrants if on_server else SharedGrants
         super().__init__(
             name,

@@ -19,6 +19,7 @@ from benchmarks._lua_redis import LuaLink, LuaRedis
 from harness.cluster import FleetLimiter
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits import JointLimiter, Limiter, ProviderPool, Rate
+from tests.support.checkpoints import cancel_at_every_checkpoint
 
 EPOCH_SECONDS = 1_790_000_000.0
 SIX = Rate(600, 6)
@@ -467,3 +468,29 @@ def _no_warning_is_lost() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     assert not [one for one in caught if issubclass(one.category, HarnessWarning)]
+
+
+@pytest.mark.slow
+async def test_it_survives_a_cancel_at_every_checkpoint(
+    autojump_clock: MockClock, redis: LuaRedis
+) -> None:
+    options: dict[str, Any] = {"requests": Rate(100, 1), "tokens": Rate(1000, 1), "concurrent": 1}
+
+    async def use() -> None:
+        async with joins(redis, **options) as limiter, trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                async with limiter.reserve(tokens=50) as reservation:
+                    await trio.sleep(0.01)
+                    reservation.settle(tokens=60)
+
+            nursery.start_soon(ask)
+            nursery.start_soon(ask)
+
+    async def nothing_is_held() -> None:
+        await trio.sleep(1)
+        async with joins(redis, **options) as limiter:
+            found = limiter.statistics()
+            assert found.in_flight == found.dimensions["tokens"].unsettled == 0
+
+    assert await cancel_at_every_checkpoint(use, nothing_is_held) > 5

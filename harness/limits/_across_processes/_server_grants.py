@@ -234,7 +234,10 @@ class ServerGrants(Grants):
                 self._bell = trio.Event()
                 with trio.move_on_at(due):
                     await self._bell.wait()
-            await self._call(link, "leave" if self._closing.is_set() else "")
+            if not self._closing.is_set():
+                await self._call(link, "")
+        self._return_bookings()
+        await self._call(link, "leave")
 
     def _due(self) -> float:
         """Return when to call the server next."""
