@@ -37,6 +37,9 @@ class Hit:
     defined_at: int = 0
     """The line that makes what is shared, if it is a different one; a comment there counts."""
 
+    maybe: bool = False
+    """Whether nothing shows that calls at the same time reach it."""
+
 
 class Sources:
     """All the files of one audit."""
@@ -45,6 +48,7 @@ class Sources:
         self.sources = list(sources)
         self._classes: dict[str, tuple[Source, ast.ClassDef] | None] = {}
         self._calls_by_name: dict[str, set[str]] = {}
+        self._callers: dict[str, set[str]] = {}
         called_by_async: set[str] = set()
         self._called_by_name: set[str] = set()
         self._of_modules = {node for source in self.sources for node in source.tree.body}
@@ -58,6 +62,8 @@ class Sources:
                 self._calls_by_name.setdefault(node.name, set()).update(bases)
             for function in source.functions:
                 calls = set(_called_names(function, source))
+                for name in calls:
+                    self._callers.setdefault(name, set()).add(function.name)
                 if isinstance(function, ast.AsyncFunctionDef):
                     called_by_async |= calls
                     self._called_by_name.update(_called_by_name(function, source))
@@ -73,9 +79,25 @@ class Sources:
         """
         return isinstance(function, ast.AsyncFunctionDef) or function.name in self._called_by_async
 
+    def callers_of(self, name: str) -> set[str]:
+        """Return the names of the functions that call a function of this name, or hand it on."""
+        return self._callers.get(name, set())
+
     def is_made_in_async(self, owner: ast.ClassDef) -> bool:
         """Return whether code that runs makes objects of this class, or of one below it."""
         return owner.name in self._called_by_async
+
+    @functools.cached_property
+    def made_at_import(self) -> frozenset[str]:
+        """The names of classes that a module, or a class body, makes an object of."""
+        return frozenset(
+            _last_name(node.func)
+            for source in self.sources
+            for binding in source.bindings.values()
+            if binding.value is not None
+            for node in ast.walk(binding.value)
+            if isinstance(node, ast.Call)
+        )
 
     @functools.cached_property
     def called_under_locks(self) -> frozenset[str]:

@@ -208,6 +208,7 @@ def _finding(rule: Rule, source: Source, hit: Hit) -> Finding:
         message=hit.message,
         why=rule.why,
         fix=rule.fix,
+        maybe=hit.maybe,
     )
 
 
