@@ -165,6 +165,16 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
+    ("cluster", "harness.limits._across_processes._server_grants"): (
+        "as over a file, the limits of a fleet are kept by the inside of limits"
+    ),
+    ("cluster", "harness.limits._across_processes._server_link"): (
+        "the client of a server satisfies the protocol that the limits own"
+    ),
+    ("cluster", "harness.shared._cache"): "a cache of a fleet calls its loads as any cache does",
+    ("cluster", "harness.shared._idempotency_keys"): (
+        "words that are the same in every process name an effect, and what was loaded"
+    ),
     ("cluster", "harness.limits._across_processes._shared_grants"): (
         "a fleet's limiter is a limiter that keeps its state with other processes; how is the "
         "inside of limits"

@@ -361,9 +361,10 @@ class BatchOptions(_InputOptions):
         plan="{:,} calls at once",
     )
     fleet: str | None = option(
-        "Share --rpm, --tpm and --concurrent with all batches of this machine that name the same "
-        "file. It is made if it is missing; each must state the same limits.",
-        "FILE",
+        "Share --rpm, --tpm and --concurrent with all batches that name the same: on this machine "
+        "a file, which is made if it is missing; on several, a Redis server, as in "
+        "redis://host:6379#account. Each must state the same limits.",
+        "FILE|URL",
         refusals=[
             _refused(
                 lambda options, facts: options.rpm is options.tpm is options.concurrent is None,
@@ -371,7 +372,7 @@ class BatchOptions(_InputOptions):
                 "--concurrent, the same in each batch",
             )
         ],
-        plan="shared through {}",
+        plan=lambda where: f"shared through {masked(where) if '://' in where else where}",
     )
     budget_tokens: int | None = option(
         "Use at most N tokens in all, former sessions of a journal included. Counts what models "
