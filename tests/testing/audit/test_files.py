@@ -139,7 +139,7 @@ def test_no_more_files_are_parsed_at_a_time_than_a_rule_needs(
         made.append(self)
 
     monkeypatch.setattr(Source, "__init__", remember)
-    for number in range(20):
+    for number in range(1, 21):
         (tmp_path / f"desk{number}.py").write_text(
             f"from desk{number - 1} import DESK{number - 1}\nclass Desk{number}:\n    pass\n"
             f"DESK{number} = Desk{number}()\nasync def ask():\n    return DESK{number - 1}.name\n"
