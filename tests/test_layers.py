@@ -26,7 +26,10 @@ FLOORS = {
     "_content": 0,
     "_error_copies": 0,
     "_events": 0,
+    "_frames": 0,
     "_http_dates": 0,
+    "_is_journal": 0,
+    "_json_value": 0,
     "_lazy": 0,
     "_outside_trio": 0,
     "_pace": 0,
@@ -52,6 +55,7 @@ FLOORS = {
     "observe": 4,
     "testing": 4,
     "cluster": 5,
+    "evals": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -94,13 +98,17 @@ CORE = {
     "_content",
     "_error_copies",
     "_events",
+    "_frames",
     "_http_dates",
+    "_is_journal",
+    "_json_value",
     "_lazy",
     "_pace",
     "_pickled_errors",
     "_root_errors",
     "_too_large",
     "_tracebacks",
+    "_value_types",
     "_words",
     "runs",
     "policies",
@@ -118,6 +126,8 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
+    ("fanout", "harness.runs._observers"): "what an item tells is kept by one of its observers",
+    ("fanout", "harness.runs._keys"): "a step's effects have a key made from its item's",
     ("fanout", "harness.runs._carry"): (
         "an attempt is the body of a run in a task made for it alone; as a public name it "
         "would let users make runs that no block waits for"
@@ -164,6 +174,12 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
     ("cli", "harness.observe._live"): "a batch shows what it counts itself",
+    ("cli", "harness.observe._forecast"): (
+        "a batch forecasts itself from what it counts; a program would first have to count that"
+    ),
+    ("cli", "harness.runs._accounts"): (
+        "an agent's item is forecast by what its calls use, whether there is a budget or not"
+    ),
     ("cli", "harness.observe._socket"): "the commands that look are no part of the library",
     ("observe", "harness.fanout._watch"): "it counts fan-outs for the whole program, as progress",
     ("observe", "harness.runs._current"): "it finds the run of each task, as a dump does",
@@ -176,6 +192,10 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.fanout._tries"): "a stage counts them as a fan-out does",
     ("flow", "harness.fanout._fan_out"): "results are gathered by the same code as a fan-out's",
     ("flow", "harness.fanout._plan"): "what is asked for is held and checked as for a fan-out",
+    ("flow", "harness.fanout._ledger"): "a journal records items on their way as a fan-out's",
+    ("flow", "harness.fanout._steps"): "a plan says what the journal is to record of each item",
+    ("flow", "harness.fanout._journal_steps"): "the one way to a journal, loaded only with one",
+    ("evals", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._carry"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),
@@ -225,6 +245,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("journal", "harness.runs._keys"): "an item's key is made as runs make the keys below it",
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
+    ("journal", "harness.fanout._kept"): "what is kept of an item is said where it runs",
+    ("journal", "harness.fanout._steps"): "the code of each step is compared, as a function's",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
     ("agents", "harness.models._file"): (

@@ -8,19 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import attrs
 
+from harness._is_journal import is_journal
 from harness.cli._errors import InputError
 from harness.cli._files import open_input
-from harness.cli._json_value import encode_value
 from harness.cli._lines import LineReader
 from harness.cli._records import Format, format_of, parse_records
 from harness.errors import JournalError
 from harness.journal import JournalItem, JournalReader, read_journal
-
-_SQLITE = b"SQLite format 3\x00"
 
 
 @attrs.frozen(kw_only=True)
@@ -45,17 +43,6 @@ class RecordedResult:
     def field(self, name: str) -> Any:
         """Return one of the fields."""
         return getattr(self, name)
-
-
-def is_journal(path: str) -> bool:
-    """Return whether a path or an address is that of a journal, and not of an output."""
-    if path.startswith(("postgresql://", "postgres://")):
-        return True
-    try:
-        with open(path, "rb") as file:
-            return cast(BinaryIO, file).read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False  # `open_input` says what is wrong with it.
 
 
 def results_in(
@@ -86,7 +73,7 @@ def of_item(item: JournalItem) -> RecordedResult:
         key=item.key,
         status=item.status,
         value=_value_of(item),
-        error=error_of(item),
+        error=item.error,
         error_type=item.error_type,
         error_message=item.error_message,
         attempts=item.attempts,
@@ -98,18 +85,13 @@ def of_item(item: JournalItem) -> RecordedResult:
     )
 
 
-def error_of(item: JournalItem) -> str | None:
-    """Return an item's error as ``Type: message``; None if it has none."""
-    return None if item.error_type is None else f"{item.error_type}: {item.error_message or ''}"
-
-
 def _value_of(item: JournalItem) -> Any:
     """Return an item's value as the output of a batch would have it."""
-    text = item.value_text
+    text = item.shown_value_text
     if text is None or item.status != "ok":
         return None
     try:
-        return json.loads(text if item.is_plain else encode_value(item.plain_value()))
+        return json.loads(text)
     except Exception:  # Text of the caller's own encode=, for instance.
         return text
 

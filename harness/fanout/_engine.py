@@ -28,7 +28,8 @@ import contextvars
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Protocol, final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
@@ -44,7 +45,6 @@ from harness.fanout._never_started import NeverStarted
 from harness.fanout._notices import FanOutBegan, ItemOver
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Sink
-from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
 from harness.fanout._watch import NOBODY, Counts, Watch, watching
@@ -54,9 +54,15 @@ from harness.runs._cleanup import shielded_from
 from harness.runs._endings import most_telling
 from harness.runs._scopes import cancel_scope
 
+if TYPE_CHECKING:
+    from harness.fanout._snapshot import FanOutStatistics
+
 
 class Work(Protocol):
     """What happens between the start of an item and its end."""
+
+    def keep_in(self, ledger: Ledger) -> None:
+        """Have a ledger record every item; called before `begin`, if at all."""
 
     def begin(self, engine: Engine) -> None:
         """Join an engine that already has its run, context and nursery."""
@@ -337,7 +343,9 @@ class Engine:
 
     def statistics(self) -> FanOutStatistics:
         """Return how many items are where."""
-        return FanOutStatistics(
+        statistics: type[FanOutStatistics]
+        statistics = import_module("harness.fanout._snapshot").FanOutStatistics
+        return statistics(
             in_flight=self.in_flight,
             unread=self.unread,
             waiting=self._feed.waiting,
@@ -426,8 +434,7 @@ class Engine:
             self._owner.wake()
         if self._ledger is not None:
             self._ledger.looked()
-        if self._looked is not None:
-            self._looked()
+        self.look()
 
     def _look_at_limit(self, changing: ChangingLimit) -> None:
         if changing.limit != self.limit:
@@ -438,10 +445,20 @@ class Engine:
     def _limit_changed(self) -> None:
         """Start what there is room for, in a task: the caller may be about to start an item."""
         if not self.over:
-            self.nursery.start_soon(self._look, name="change of the limit")
+            self.nursery.start_soon(self._start_more, name="change of the limit")
 
-    async def _look(self) -> None:
+    async def _start_more(self) -> None:
         self.start_next()
+
+    def look(self) -> None:
+        """Let go what waits for items that can no longer come."""
+        if self._looked is not None:
+            self._looked()
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left starts only once nothing is in flight."""
+        return self._ledger is not None and self._ledger.waits_for_all
 
     def fill(self) -> None:
         """Start what there is room for, and tell nobody."""
@@ -483,8 +500,7 @@ class Engine:
             await trio.lowlevel.wait_task_rescheduled(cancelled)
         # Here, in a task, not the moment it is over: that may be inside a cancel, while trio walks
         # its tasks and none may be started.
-        if self._looked is not None:
-            self._looked()
+        self.look()
 
     # The next two run once per item, and every call in them counts.
 

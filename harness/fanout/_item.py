@@ -176,11 +176,9 @@ class ItemWork:
     slots = None
     """The fan-out's limit says how many are worked on at once."""
 
-    def __init__(
-        self, function: Callable[[Any], Awaitable[Any]], ledger: Ledger | None = None
-    ) -> None:
-        self._function = function if ledger is None else ledger.recorded(function)
-        self._ledger = ledger
+    def __init__(self, function: Callable[[Any], Awaitable[Any]]) -> None:
+        self._function = function
+        self._ledger: Ledger | None = None
         self._host: Host
         self._run: Run
         self._own_run: OwnRun
@@ -190,6 +188,11 @@ class ItemWork:
         """The items waiting for their next attempt."""
         self._called_off = ""
         self._now: Callable[[], float]
+
+    def keep_in(self, ledger: Ledger) -> None:
+        """Have a ledger record every attempt."""
+        self._ledger = ledger
+        self._function = ledger.recorded(self._function)
 
     def begin(self, engine: Host) -> None:
         """Join a fan-out that already has its run, context and nursery."""
@@ -235,7 +238,18 @@ class ItemWork:
 
     def begin_run(self, job: Job) -> Run:
         """Return the run of an attempt that starts now, with nothing around it."""
-        run = self._own_run.new(job.attempt, job)
+        # As `OwnRun.new` does: another call costs time.
+        now = self._now()
+        plan = job.attempt
+        deadline = math.inf if plan.timeout is None else now + plan.timeout
+        run = Run(job.name, self._run, now, deadline)
+        run._item_index = job.index
+        if plan.retry is not None:
+            run._attempt_number = job.attempts + 1
+        if run._observers:
+            run._locals = {STARTED_BY: job.started_by}
+        job.started_at = now
+        job.run_id = run.id
         job.attempts += 1
         return run
 
@@ -243,7 +257,7 @@ class ItemWork:
         """Take the outcome of that attempt; return what the task still has to do."""
         if self._run._observers:
             self._own_run.tell(job, run, (status, result))
-        if status in FAILURES:
+        if status != "ok" and status in FAILURES:
             return self._end_try(job, status, result)
         if self._host.end(job, status, result, run._ended_at or 0.0):
             current.set(self._run)

@@ -12,7 +12,7 @@ The feed pulls when the clerk calls `look`, many at a time; `next` only gives wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import trio
@@ -22,7 +22,7 @@ from harness.errors import JournaledError, JournalKeyError
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._feed import Room
 from harness.fanout._job import Job
-from harness.fanout._journal import Ending
+from harness.fanout._journal import BatchIdentity, Ending
 from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
 from harness.fanout._plan import Plan
@@ -46,13 +46,15 @@ class JournalFeed:
         plan: Plan,
         source: Source,
         records: Records,
-        content: Callable[[Any], Any] | None,
+        batch: BatchIdentity,
     ) -> None:
         assert plan.key is not None
         self._key = plan.key
         self._iterator = source.iterator if isinstance(source, SyncSource) else None
         self._records = records
-        self._content = content
+        self._new_job = JournaledJob if plan.steps is None else plan.steps.new_job
+        self._content = batch.content
+        self._kept = batch.kept
         self.pulled = 0
         self.room = WaitingRoom(limit=plan.first_limit, window=plan.room, priority=plan.order)
         """The items between look-up and start."""
@@ -66,6 +68,16 @@ class JournalFeed:
     def waiting(self) -> int:
         """How many were looked up and are waiting."""
         return self.room.count
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left starts only once nothing is in flight."""
+        room, suspect = self.room, self.room.suspect
+        if suspect is not None and suspect.index in self.jobs:
+            return True
+        suspects = len(room.suspects) + (suspect is not None)
+        reads_no_more = self._end is not None or room.count >= room.depth
+        return reads_no_more and 0 < room.count == suspects
 
     @property
     def is_dry(self) -> bool:
@@ -106,14 +118,15 @@ class JournalFeed:
         try:
             key = self._key_of(item)
             content = item if self._content is None else self._content(item)
-            entry = self._records.batch.find(key, content)
+            kept = content if self._kept is None else self._kept(item)
+            entry = self._records.batch.find(key, content, kept)
         except Exception as error:
             # Whatever the error: an item left in the count would be awaited forever.
             self.room.count -= 1
             host.hand_on(host.skip(Job(index, item)))
             self._records.fail(error)
             return
-        job = JournaledJob(index, item, key, entry)
+        job: JournaledJob = self._new_job(index, item, key, entry)
         what = disposition(entry, max_attempts=self._records.batch.max_attempts)
         if what == "kept":
             self.room.kept.append(job)

@@ -12,7 +12,7 @@ import attrs
 
 from harness._approvals import ParkedRuns
 from harness.fanout._job import Job
-from harness.fanout._journal import AttemptStatus, Ending, Entry
+from harness.fanout._journal import AttemptStatus, Ending, Entry, LastStep, ModelUsage
 from harness.fanout._result import ResultStatus
 
 
@@ -45,14 +45,37 @@ class Recorded:
 
     cost_usd: float = 0.0
 
+    run_id: str | None = None
+
+    usage: ModelUsage | None = None
+    """What the models that were called used, by kind."""
+
     def spent(self, tokens: int, cost_usd: float) -> None:
         """Note what was used in the attempt's run or below it."""
         self.tokens += tokens
         self.cost_usd += cost_usd
 
+    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
+        """Note what a call of a model used."""
+        self.used(ModelUsage({model: None}, tokens))
+
+    def used(self, usage: ModelUsage | None) -> None:
+        """Note what models used by kind, besides what is noted."""
+        if self.usage is None or usage is None:
+            self.usage = self.usage or usage
+        else:
+            self.usage = self.usage + usage
+
     def ending(self, status: AttemptStatus, **more: Any) -> Ending:
         """Return how this attempt ended, with what it used."""
-        return Ending(status=status, tokens=self.tokens, cost_usd=self.cost_usd, **more)
+        return Ending(
+            status=status,
+            tokens=self.tokens,
+            cost_usd=self.cost_usd,
+            run_id=self.run_id,
+            usage=self.usage,
+            **more,
+        )
 
 
 class Verdict(NamedTuple):
@@ -77,6 +100,7 @@ class JournaledJob(Job):
         "by_fallback",
         "entry",
         "is_begun",
+        "keeper",
         "open",
         "parked",
         "verdict",
@@ -93,6 +117,8 @@ class JournaledJob(Job):
         self.by_fallback = None
         self.parked = None
         self.verdict = None
+        self.keeper: Any = None
+        """What keeps things with it; None before its function is called."""
 
     entry: Entry
     """The item in the journal."""
@@ -117,6 +143,23 @@ class JournaledJob(Job):
 
     verdict: Verdict | None
     """What its end comes to in the journal; None before that."""
+
+    @property
+    def further(self) -> int:
+        """Attempts beyond the first at the steps that it has, over all processes."""
+        return 0
+
+    @property
+    def at(self) -> str | None:
+        """The name of the step that it is at; None if it has none."""
+        return None
+
+    def set_out(self, records: Any, attempt: Recorded) -> None:
+        """Note what records its steps, the `Records` of its fan-out, if it has any."""
+
+    def last_step(self, status: ResultStatus, value: Any) -> LastStep | None:
+        """Return the step it ends with; None if it has none."""
+        return None
 
     def spare(self) -> Recorded | None:
         """Return a recorded attempt that no call has used; None if there is none."""

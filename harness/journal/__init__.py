@@ -6,17 +6,20 @@ journal.
 """
 
 from harness.fanout import Totals
+from harness.fanout._kept import ItemLogs
 from harness.journal._backup import backup_journal
+from harness.journal._export import ExportForm
 from harness.journal._inspect import (
     BatchInfo,
-    ItemStatus,
     JournalEditor,
-    JournalItem,
     JournalReader,
+    KeptRecord,
+    StepRecord,
     WaitingItem,
     edit_journal,
     read_journal,
 )
+from harness.journal._item import ItemStatus, JournalItem
 from harness.journal._journal import IdentifiedJournal, Journal, open_journal
 from harness.journal._watch import BatchProgress, BatchState
 
@@ -24,12 +27,16 @@ __all__ = [
     "BatchInfo",
     "BatchProgress",
     "BatchState",
+    "ExportForm",
     "IdentifiedJournal",
+    "ItemLogs",
     "ItemStatus",
     "Journal",
     "JournalEditor",
     "JournalItem",
     "JournalReader",
+    "KeptRecord",
+    "StepRecord",
     "Totals",
     "WaitingItem",
     "backup_journal",

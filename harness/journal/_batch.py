@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -18,15 +18,20 @@ from harness._approvals import Parked
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
+from harness.fanout._journal import THE_ITEM, Step, StepDone
+from harness.fanout._kept import Kept
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
-from harness.journal._index import KeyIndex
+from harness.journal._index import KeyIndex, KnownStep
 from harness.journal._kept_bytes import is_kept_apart, put_together
 from harness.journal._owner import SteadyClock
 from harness.journal._queries import forgotten_name, stored
+from harness.journal._steps import BatchSteps
 from harness.journal._totals import totals_of
 from harness.journal._writer import GROUP_CHARACTERS_AT_MOST, Acknowledge, Writer
 from harness.runs._keys import item_key
+
+T = TypeVar("T")
 
 READ_AT_ONCE = 200
 """Endings fetched in one query."""
@@ -45,6 +50,8 @@ Ended = tuple[Entry, int | None, Ending]
 class _Entry(Entry):
     row: Row | None = None
     """Its row, until it is written."""
+    input: str | None = None
+    """What is kept of it, until that is written."""
 
 
 @attrs.define(eq=False)
@@ -89,6 +96,9 @@ class JournalBatch:
     """For items that wait for approvals: the number of the record that says so."""
     _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
     """How often items were forgotten, by `forgotten_name`."""
+    _steps: BatchSteps | None = attrs.field(alias="steps")
+    """What its items go through; None if that is one function."""
+    _keep_inputs: bool = attrs.field(alias="keep_inputs")
 
     @property
     def items(self) -> int:
@@ -97,8 +107,13 @@ class JournalBatch:
 
     # What is known ----------------------------------------------------------------------------
 
-    def find(self, key: Any, item: Any) -> Entry:
+    def find(self, key: Any, item: Any, kept: Any = THE_ITEM) -> Entry:
         """Look an item up, and refuse any later item with its key.
+
+        Args:
+          key: What names it.
+          item: What makes it the same as before.
+          kept: What is kept of it, for exports; by default ``item``.
 
         Raises:
           JournalKeyError: if the key is neither text nor a whole number, is empty, or was already
@@ -122,9 +137,20 @@ class JournalBatch:
             number = self._numbers.next_item()
             row = (number, self._batch, digest, key_json, input_hash)
             entry = _Entry(number, key, "new", row=row)
+            if self._keep_inputs:
+                entry.input = self._codec.input_text(item if kept is THE_ITEM else kept)
             entry.effects_key = self._effects_key(key_json, input_hash)
             return entry
+        done: Sequence[KnownStep] = ()
+        if self._steps is not None:
+            done = self._index.steps(known.item)
+            known = self._steps.as_of_now(known, done)
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
+        if self._steps is not None and done:
+            entry.further = max(one.further for one in done)
+            entry.steps = self._steps.with_values(done)
+            if known.ending is not None and not self._steps.several:
+                entry.last_step = [one for one in done if not one.part][-1].name
         if known.status == "ok":
             entry.state = "done"
         elif known.status in ("failed", "timed_out") and not self._retry_failed:
@@ -153,13 +179,52 @@ class JournalBatch:
             times = "" if whole == alone == "0" else f" {whole} {alone}"
         return item_key(self._origin, self.name, key_json, f"{input_hash.hex()}{times}")
 
-    def encode(self, value: Any) -> tuple[str, Any]:
+    def encode(self, value: Any, step: str | None = None) -> tuple[str, Any]:
         """Return the value's text for the journal, and the value that comes back from it.
+
+        Args:
+          value: The value of an item, or of a step.
+          step: The name of the step that gave it; None for an item without steps.
 
         Raises:
           JournalValueError: if it has no text, or doesn't come back from it.
         """
-        return self._codec.encode(value)
+        return self._codec_of(step).encode(value)
+
+    def decode(self, text: str, step: str | None = None) -> Any:
+        """Return the value of a text that `encode` gave.
+
+        Raises:
+          JournalValueError: if it can't be decoded.
+        """
+        return self._codec_of(step).decode(text)
+
+    def _codec_of(self, step: str | None) -> Codec:
+        return self._codec if self._steps is None else self._steps.codecs.get(step, self._codec)
+
+    async def read_step(self, step: Step) -> str:
+        """Return the text of the value of a step that is done.
+
+        Raises:
+          JournalError: if it can't be read.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        table, number = (
+            ("harness_steps", step.record)
+            if step.ending is None
+            else ("harness_endings", step.ending)
+        )
+
+        def fetch(backend: Backend) -> str:
+            rows = backend.fetch(f"SELECT value FROM {table} WHERE id = ?", (number,))
+            if not rows:
+                raise JournalError(f"batch {self.name!r} has no value of {step.name} for an item")
+            return put_together(backend, rows[0][0])
+
+        return await self._writer.ask(fetch)
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         """Return what each of the entries ended with, in their order.
@@ -204,12 +269,12 @@ class JournalBatch:
             begun_at = min(begun_at, ended_at)
         return Stored(
             status=status,
-            value=self._codec.decode(text) if status == "ok" else None,
+            value=self.decode(text, entry.last_step) if status == "ok" else None,
             error_type=error_type,
             error_message=error_message,
             error_traceback=traceback,
             degraded=bool(degraded),
-            attempts=entry.attempts,
+            attempts=entry.attempts + entry.further,
             started_at=begun_at,
             ended_at=ended_at,
             seconds=seconds,
@@ -259,9 +324,16 @@ class JournalBatch:
           then: Called once, with the error if it can't be made durable. It must not raise.
           alone: Whether nothing else is in flight.
         """
-        rows, numbers = self._begin(entries, alone)
+        numbers: list[int] = []
+        *parts, last = _parts(entries, [_characters(entry) for entry in entries])
+        for part in parts:
+            rows, begun = self._begin(part, alone)
+            # If that fails, what comes after it fails too, and says so.
+            self._writer.record(rows, _nobody_waits)
+            numbers += begun
+        rows, begun = self._begin(last, alone)
         self._writer.record(rows, then)
-        return numbers
+        return numbers + begun
 
     async def end(self, entry: Entry, attempt: int | None, ending: Ending) -> None:
         """Record how an attempt ended, and return once that is durable.
@@ -280,25 +352,34 @@ class JournalBatch:
         """
         await self._writer.recorded(self._end([(entry, attempt, ending)]))
 
-    def end_nowait(self, ended: Sequence[Ended], then: Acknowledge) -> None:
+    def end_nowait(
+        self,
+        ended: Sequence[Ended],
+        then: Acknowledge,
+        steps: Sequence[tuple[Entry, StepDone]] = (),
+    ) -> None:
         """Record how attempts ended; ``then`` is called in trio's thread once that is durable.
 
         Args:
           ended: For each, what `end` takes.
           then: Called once, with the error if it can't be made durable. It must not raise.
+          steps: Steps that are done, with their items; recorded first.
         """
-        part: list[Ended] = []
-        characters = 0
-        for one in ended:
-            value = one[2].value
-            if value is not None:
-                characters += len(value)
-                if part and characters > GROUP_CHARACTERS_AT_MOST:
-                    # If that fails, what comes after it fails too, and says so.
-                    self._writer.record(self._end(part), _nobody_waits)
-                    part, characters = [], len(value)
-            part.append(one)
-        self._writer.record(self._end(part), then)
+        for some in _parts(steps, [len(one[1].text) for one in steps]):
+            if some:
+                rows = [value for one in some for value in self._step(*one)]
+                self._writer.record({"harness_steps": rows}, _nobody_waits)
+        *parts, last = _parts(ended, [len(one[2].value or "") for one in ended])
+        for part in parts:
+            self._writer.record(self._end(part), _nobody_waits)
+        self._writer.record(self._end(last), then)
+
+    def keep_nowait(self, entry: Entry, kept: Kept) -> None:
+        """Keep something with an item; nobody is told when it is durable."""
+        self._writer.check()
+        row: list[Any] = [self._numbers.next_event(), entry.id, self._session, self._clock.now()]
+        row += kept.kind, *map(words_to_text, (kept.name, kept.run, kept.text)), kept.content
+        self._writer.record({"harness_kept": row}, _nobody_waits)
 
     async def flush(self) -> None:
         """Wait until everything recorded before is durable.
@@ -339,29 +420,44 @@ class JournalBatch:
         else:
             await self._writer.flush()
 
+    def _step(self, entry: Entry, step: StepDone) -> list[Any]:
+        assert self._steps is not None
+        self._writer.check()
+        row = [self._numbers.next_event(), entry.id, step.name, step.part]
+        row += [self._steps.chains[step.name], None, 0, int(step.degraded), step.further]
+        return [*row, self._clock.now(), step.text]
+
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()
         now = self._clock.now()
-        items: list[Any] = []
-        attempts: list[Any] = []
+        rows: Rows = {"harness_items": [], "harness_inputs": [], "harness_attempts": []}
+        attempts = rows["harness_attempts"]
         numbers: list[int] = []
         for entry in entries:
             number = self._numbers.next_event()
-            _add_item(entry, items)
+            _add_item(entry, rows)
             attempts += number, entry.id, self._session, int(alone), now
             numbers.append(number)
             entry.attempts += 1
-        return {"harness_items": items, "harness_attempts": attempts}, numbers
+        return rows, numbers
 
     def _end(self, ended: Sequence[Ended]) -> Rows:
         self._writer.check()
         now = self._clock.now()
-        items: list[Any] = []
-        endings: list[Any] = []
+        names = (
+            "harness_items",
+            "harness_inputs",
+            "harness_endings",
+            "harness_usage",
+            "harness_steps",
+        )
+        rows: Rows = {name: [] for name in names}
+        endings = rows["harness_endings"]
+        steps = rows["harness_steps"]
         for entry, attempt, ending in ended:
             number = self._numbers.next_event()
             is_final = ending.final and ending.status not in _GIVEN_BACK
-            _add_item(entry, items)
+            _add_item(entry, rows)
             endings += (
                 number,
                 entry.id,
@@ -379,20 +475,49 @@ class JournalBatch:
                 # Databases don't take nan as a number, and one item's must not cost the journal.
                 ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
                 words_to_text(ending.error_traceback),
+                ending.run_id,
             )
+            if ending.usage is not None:
+                models, tokens = ending.usage
+                named = words_to_text(", ".join(models))
+                counts = (min(count, _TOKENS_AT_MOST) for count in tokens)
+                rows["harness_usage"] += number, entry.id, named, *counts
             if is_final:
                 entry.ending = number
+                if ending.step is not None and self._steps is not None:
+                    name, for_good, further = ending.step
+                    steps += self._numbers.next_event(), entry.id, name, ""
+                    steps += self._steps.chains[name], number, int(for_good), int(ending.degraded)
+                    steps += further, now, None
             elif attempt is not None and ending.status in _GIVEN_BACK:
                 entry.attempts -= 1
-        return {"harness_items": items, "harness_endings": endings}
+        return rows
+
+
+def _parts(records: Sequence[T], characters: list[int]) -> Iterator[Sequence[T]]:
+    """Yield the records in parts that aren't too long for one transaction; at least one."""
+    start = total = 0
+    if sum(characters) > GROUP_CHARACTERS_AT_MOST:
+        for place, count in enumerate(characters):
+            total += count
+            if place > start and total > GROUP_CHARACTERS_AT_MOST:
+                yield records[start:place]
+                start, total = place, count
+    yield records[start:]
+
+
+def _characters(entry: Entry) -> int:
+    return len(entry.input or "") if isinstance(entry, _Entry) else 0
 
 
 def _nobody_waits(_: BaseException | None) -> None:
     pass
 
 
-def _add_item(entry: Entry, items: list[Any]) -> None:
+def _add_item(entry: Entry, rows: Rows) -> None:
     assert isinstance(entry, _Entry), "an entry comes from `find`"
     if entry.row is not None:
-        items += entry.row
-        entry.row = None
+        rows["harness_items"].extend(entry.row)
+        if entry.input is not None:
+            rows["harness_inputs"].extend((entry.id, entry.input))
+        entry.row = entry.input = None
