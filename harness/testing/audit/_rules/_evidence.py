@@ -55,6 +55,7 @@ _DRIVES = re.compile(
 )
 """Names of methods in which an object's one task spends its life."""
 
+_HARMLESS_TWICE = re.compile(r"cache(?!d)|warned|warning|logged", re.IGNORECASE)
 _WHOEVER_IS_FIRST = re.compile(r"(^|_)a?(ensure|get_or_create|lazy)(_|$)")
 _LOOKS_UP = re.compile(
     r"^_*(a?get|fetch|find|read|look_?up|resolve|query|retrieve|describe|list|search|load|wait"
@@ -284,7 +285,7 @@ def several_tasks_decide(
     if _only_looks_up(path, act, function, source):
         return False
     attribute = path.rpartition(".")[2]
-    if isinstance(act, ast.Assign) and re.search(r"cache(?!d)", attribute, re.IGNORECASE):
+    if isinstance(act, ast.Assign) and _HARMLESS_TWICE.search(attribute):
         return False
     if is_of_a_command_line(source):
         return False

@@ -56,7 +56,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         return
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) and (
-            not program.is_called_by_async(function) or is_set_up(function, source, program)
+            not program.is_called_by_async(function, source) or is_set_up(function, source, program)
         ):
             continue
         said: set[str] = set()

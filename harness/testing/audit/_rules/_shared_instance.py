@@ -253,6 +253,7 @@ def _used_on(name: str, source: Source, program: Sources) -> set[str]:
     for other in program.sources:
         if other is not source and name not in other.imports:
             continue
+        is_new = not other.is_parsed
         for function in other.functions:
             if not isinstance(function, ast.AsyncFunctionDef):
                 continue
@@ -261,6 +262,8 @@ def _used_on(name: str, source: Source, program: Sources) -> set[str]:
                     holder = other.dotted(node.value)
                     if holder == name or (other is not source and holder.endswith(f".{name}")):
                         used.add(node.attr)
+        if is_new:
+            other.forget()
     return used
 
 
