@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from harness.errors import JournaledError
+
 WORDS_AT_MOST = 300
 """How many characters of somebody else's text a message quotes."""
 
@@ -106,3 +108,14 @@ def _without_secret(found: re.Match[str]) -> str:
 
 def _short(text: str, at_most: int = WORDS_AT_MOST) -> str:
     return text if len(text) <= at_most else f"{text[:at_most]}..."
+
+
+def told(error: BaseException) -> tuple[str, str]:
+    """Return the name and the words of an error, whatever its ``__str__`` does."""
+    if isinstance(error, JournaledError):
+        return error.type_name, error.message
+    try:
+        words = str(error)
+    except Exception as broken:
+        words = f"(its message can't be shown: {type(broken).__name__})"
+    return type(error).__name__, words

@@ -458,6 +458,11 @@ class BatchOptions(_InputOptions):
         refusals=[_WITHOUT_JOURNAL],
         is_setting=True,
     )
+    keep_logs: bool = flag(
+        "Keep in the journal, with each record, what is logged for it from INFO on, what its runs "
+        "emit, and the messages of agents, for harness journal show.",
+        refusals=[_WITHOUT_JOURNAL],
+    )
     force: bool = flag(
         "Go on with a journal although the target or the settings have changed since.",
         refusals=[_WITHOUT_JOURNAL],

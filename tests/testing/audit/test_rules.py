@@ -95,7 +95,8 @@ SHOWN_BY = {
         "self.last = desk\n            if self.last: pass\n            self.desks['last'] = desk\n",
     ),
     "a lock elsewhere in the class": (
-        "import asyncio\nclass Desk:\n    async def answer(self):\n        if self.session is None:\n"
+        "import asyncio\nclass Desk:\n    async def answer(self):\n"
+        "        if self.session is None:\n"
         "            await self.ring()\n            self.session = Door()\n",
         "    def lock(self):\n        self.turn = asyncio.Lock()\n",
     ),
