@@ -30,7 +30,13 @@ import trio
 from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
 from harness.cli._exported import exported
-from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
+from harness.cli._files import (
+    STANDARD_STREAM,
+    Input,
+    check_output,
+    open_input,
+    refuse_one_file_twice,
+)
 from harness.cli._forecast import Terms, before, guess_tokens, in_words, terms_of, tokens_of
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._later import named
@@ -143,20 +149,20 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
         if options.trace == STANDARD_STREAM:
             raise InputError("--trace takes a file, which is written while the batch runs")
         check_output(options.trace, input_, overwrite=replace, option="--trace")
-        _refuse_one_file_twice("--trace", options.trace, options.output)
-    if options.summary is None:
-        return
-    if options.summary == STANDARD_STREAM:
-        raise InputError("--summary takes a file; in words the summary is on standard error anyway")
-    check_output(options.summary, input_, overwrite=replace, option="--summary")
-    _refuse_one_file_twice("--summary", options.summary, options.output)
-    if options.trace is not None:
-        _refuse_one_file_twice("--summary", options.summary, options.trace, other="--trace")
-
-
-def _refuse_one_file_twice(option: str, file: str, taken: str, *, other: str = "--output") -> None:
-    if Path(file).resolve() == Path(taken).resolve():
-        raise InputError(f"{option} and {other} both name {file!r}; give each its own file")
+    if options.summary is not None:
+        if options.summary == STANDARD_STREAM:
+            raise InputError(
+                "--summary takes a file; in words the summary is on standard error anyway"
+            )
+        check_output(options.summary, input_, overwrite=replace, option="--summary")
+    refuse_one_file_twice(
+        {
+            "--output": options.output,
+            "--trace": options.trace,
+            "--summary": options.summary,
+            "--report": options.report,
+        }
+    )
 
 
 def _records(

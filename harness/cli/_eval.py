@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -19,7 +20,14 @@ import trio
 
 from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, InputError
-from harness.cli._files import STANDARD_STREAM, open_input
+from harness.cli._files import (
+    STANDARD_STREAM,
+    Input,
+    check_output,
+    open_input,
+    refuse_one_file_twice,
+)
+from harness.cli._journal import refuse_journal_file
 from harness.cli._later import named
 from harness.cli._limits import own_limiter
 from harness.cli._lines import LineReader
@@ -60,6 +68,12 @@ def run(options: EvalOptions) -> int:
         refuse(options, Facts(form=form, is_agent=agent_in(target) is not None))
         scorers = _scorers(options)
         judging = None if options.judge is None else load_target(options.judge)
+        names = {*scorers, *(() if judging is None else ("judge",))}
+        if before is not None and names.isdisjoint(before.scorers):
+            raise InputError(
+                f"--compare {options.compare} has scores of other scorers only: "
+                f"{', '.join(before.scorers)}; add --scorer with one of them"
+            )
         samples = _samples(options, is_read_here=is_read_here)
         run = partial(_evaluated, options, target, scorers, judging, samples)
         try:
@@ -70,23 +84,35 @@ def run(options: EvalOptions) -> int:
             raise InputError(f"{options.target} can't be evaluated: {error}") from error
     if evaluation is None:
         return EXIT_INTERRUPTED
-    _write(options, evaluation)
-    status = _tell(options, evaluation, before)
+    try:
+        _write(options, evaluation)
+    finally:  # What was paid for is told, even if the disk is full.
+        status = _tell(options, evaluation, before)
     return EXIT_INTERRUPTED if interrupted else status
 
 
 def _check_files(options: EvalOptions) -> None:
-    for option in ("output", "svg", "inspect_log"):
-        path = getattr(options, option)
-        if path is None:
-            continue
-        given = f"--{option.replace('_', '-')} {path}"
-        if path == STANDARD_STREAM:
-            raise InputError(f"{given} is no file; give one: the means are on standard output")
-        if Path(path).exists() and not options.overwrite:
-            raise InputError(f"{given} is there already; give another name, or --overwrite")
-        if not Path(path).absolute().parent.is_dir():
-            raise InputError(f"{given} is in a folder that is not there; make it first")
+    given = {
+        "--output": options.output,
+        "--svg": options.svg,
+        "--inspect-log": options.inspect_log,
+    }
+    files = {option: path for option, path in given.items() if path is not None}
+    with ExitStack() as stack:
+        if Path(options.input).is_dir():
+            input_ = Input(source=io.BytesIO(), name=options.input, status=None)
+        else:
+            input_ = stack.enter_context(open_input(options.input))
+        for option, path in files.items():
+            if path == STANDARD_STREAM:
+                raise InputError(
+                    f"{option} {path} is no file; give one: the means are on standard output"
+                )
+            check_output(path, input_, overwrite=options.overwrite, option=option)
+    refuse_one_file_twice(files)
+    if options.journal is not None:
+        for option, path in {"--input": options.input, **files}.items():
+            refuse_journal_file(options.journal, path, option)
     if options.inspect_log is not None and find_spec("inspect_ai") is None:
         raise InputError("--inspect-log needs inspect_ai; run: pip install inspect-ai")
     if not options.scorer and options.judge is None:
@@ -168,9 +194,13 @@ def _scorers(options: EvalOptions) -> dict[str, Scorer | str]:
             raise InputError(
                 f"--scorer {given} compares with the right answer; add --expected FIELD"
             )
-        found[given if is_named else given.rpartition(":")[2]] = (
-            given if is_named else load_named(given, "--scorer")[0]
-        )
+        name = given if is_named else given.rpartition(":")[2]
+        if name in found or (name == "judge" and options.judge is not None):
+            raise InputError(
+                f"--scorer {given}: another scorer is called {name!r} too, and means are told by "
+                "their names; leave one of them out, or rename the function"
+            )
+        found[name] = given if is_named else load_named(given, "--scorer")[0]
     return found
 
 
@@ -258,6 +288,10 @@ def _write(options: EvalOptions, evaluation: Evaluation) -> None:
             )
     except ImportError as error:
         raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(
+            f"writing {error.filename or 'a file'} failed: {error.strerror or error}"
+        ) from error
 
 
 def _tell(options: EvalOptions, evaluation: Evaluation, before: Evaluation | None) -> int:
@@ -273,8 +307,6 @@ def _tell(options: EvalOptions, evaluation: Evaluation, before: Evaluation | Non
         compared = [] if before is None else [before.compare(evaluation, one) for one in shared]
     except ValueError as error:
         raise InputError(str(error)) from error
-    if before is not None and not compared:
-        raise InputError(f"--compare {options.compare} has scores of other scorers only")
     if options.json:
         parts = evaluation.by_group() if options.group is not None else {}
         told = {

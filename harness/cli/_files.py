@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 
@@ -24,7 +25,7 @@ except ImportError:  # Windows lacks it, so a second writer isn't refused there.
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from harness.cli._lines import ByteSource
 
@@ -127,6 +128,31 @@ def check_output(path: str, input_: Input, *, overwrite: bool, option: str) -> N
             f"the file of {option}, {path!r}, can't be written: permission denied; "
             "give another name, or change the file's permissions"
         )
+
+
+def refuse_one_file_twice(files: Mapping[str, str | None]) -> None:
+    """Refuse two options that name the same file.
+
+    Args:
+      files: What is written, by option; None if the option isn't given.
+
+    Raises:
+      InputError: if two do.
+    """
+    given = [(option, path) for option, path in files.items() if path is not None]
+    for (other, taken), (option, path) in combinations(given, 2):
+        if same_file(path, taken):
+            raise InputError(f"{option} and {other} both name {path!r}; give each its own file")
+
+
+def same_file(one: str, other: str) -> bool:
+    """Return whether two paths lead to the same file."""
+    if Path(one).resolve() == Path(other).resolve():
+        return True
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
 
 
 def open_output(path: str, *, overwrite: bool, stdout: TextIO) -> BinaryIO:

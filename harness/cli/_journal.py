@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from harness.cli._errors import InputError
-from harness.cli._files import STANDARD_STREAM
+from harness.cli._files import STANDARD_STREAM, same_file
 from harness.cli._option_table import settings_of
 from harness.cli._options import BatchOptions
 from harness.cli._output import unfinished_beside
@@ -58,6 +57,8 @@ def check_journal(options: BatchOptions) -> int:
         ("--output", options.output),
         ("--output", unfinished_beside(options.output)),
         ("--summary", options.summary),
+        ("--trace", options.trace),
+        ("--report", options.report),
     ):
         if other not in (None, STANDARD_STREAM):
             refuse_journal_file(path, str(other), option)
@@ -84,23 +85,14 @@ def refuse_journal_file(journal: str, path: str, option: str) -> None:
     Raises:
       InputError: if ``path`` is the journal, or one of the files that belong to it.
     """
-    if _same_file(journal, path):
+    if same_file(journal, path):
         raise InputError(f"{option} and --journal both name {journal!r}; give each its own file")
     for end in _BESIDE:
-        if _same_file(f"{journal}{end}", path):
+        if same_file(f"{journal}{end}", path):
             raise InputError(
                 f"{option} names {path!r}, which belongs to the journal {journal!r}; give another "
                 "file"
             )
-
-
-def _same_file(one: str, other: str) -> bool:
-    if Path(one).resolve() == Path(other).resolve():
-        return True
-    try:
-        return os.path.samefile(one, other)
-    except (OSError, ValueError):
-        return False
 
 
 def totals_in(path: str) -> Totals | None:

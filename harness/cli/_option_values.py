@@ -77,6 +77,14 @@ def failures(given: str) -> int | float:
     )
 
 
+def mean(given: str) -> float:
+    """Take the mean of scores: any finite number."""
+    number = _number(given)
+    if math.isfinite(number):
+        return number
+    raise click.BadParameter(f"{given} is not a mean of scores; give a number, such as 0.9")
+
+
 def dollars(given: str) -> float:
     """Take an amount of money above 0."""
     amount = _number(given.removeprefix("$"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import click
@@ -34,6 +34,7 @@ from harness.cli._option_values import (
     duration,
     failures,
     hedge,
+    mean,
     seconds,
     tokens,
 )
@@ -400,8 +401,8 @@ class BatchOptions(_InputOptions):
         refusals=[
             _refused(
                 lambda options, facts: options.policy == "fail-fast",
-                "{option} {value} and --policy fail-fast don't go together: that stops at the "
-                "first failure; leave one of them out",
+                "{option} and --policy fail-fast don't go together: that stops at the first "
+                "failure; leave one of them out",
             )
         ],
         plan=lambda most: f"at most {_share(most)} failures",
@@ -759,7 +760,7 @@ class EvalOptions(_InputOptions):
         read=count("1 is the share of calls that are right"),
     )
     at_least: float | None = option(
-        "The mean of the first scorer below which the exit status is 1.", "MEAN", type=float
+        "The mean of the first scorer below which the exit status is 1.", "MEAN", read=mean
     )
     compare: str | None = option(
         "Compare with an earlier evaluation of the same samples, which --output wrote there.",
@@ -822,7 +823,19 @@ class EvalOptions(_InputOptions):
         type=click.Path(),
     )
     overwrite: bool = flag("Replace files that are already there.")
-    confusion: bool = flag("Also show what was answered instead of what.")
+    confusion: bool = flag(
+        "Also show what was answered instead of what.",
+        refusals=[
+            Refusal[Any](
+                lambda options, facts: options.json,
+                "{option} is a table for people, and --json is none; leave one of them out",
+            ),
+            Refusal[Any](
+                lambda options, facts: options.expected is None,
+                "{option} sets answers against the right ones; add --expected FIELD",
+            ),
+        ],
+    )
     json: bool = flag("Write the means as JSON.")
     quiet: bool = flag("Show no progress.")
 

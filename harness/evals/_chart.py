@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from harness._words import harmless
 from harness.evals._evaluation import LEVEL, Evaluation
 
 pygal: Any = import_module("pygal")
@@ -44,8 +45,9 @@ def write_chart(
     if not evaluations:
         raise ValueError("there are no evaluations to draw; give at least one")
     names = ["/".join(one) if isinstance(one, tuple) else str(one) for one in evaluations]
+    names = [harmless(one) for one in names]  # XML has no place for a control character.
     chart = pygal.Bar(
-        title=title or None,
+        title=harmless(title) or None,
         x_labels=names,
         x_label_rotation=30 if len(names) > 4 else 0,
         js=(),  # By default it is loaded from a server, for tool tips.
@@ -55,7 +57,7 @@ def write_chart(
     scorers = dict.fromkeys(name for one in evaluations.values() for name in one.scorers)
     for scorer in scorers:
         bars = [_bar(evaluation, scorer, level) for evaluation in evaluations.values()]
-        chart.add(scorer, bars, formatter=lambda value: f"{value:.3f}")
+        chart.add(harmless(scorer), bars, formatter=lambda value: f"{value:.3f}")
     Path(path).write_bytes(chart.render())
 
 

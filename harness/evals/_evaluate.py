@@ -26,7 +26,7 @@ from harness.evals._judge import output_of
 from harness.evals._sample import Sample, as_samples
 from harness.evals._score import SampleScore, ScoreValue
 from harness.evals._scorers import Scorer, checked_score, is_async, named_scorers
-from harness.evals._sweep import Choices, Sweep
+from harness.evals._sweep import Choices, Sweep, named_choices
 from harness.fanout import Limit, Result, fan_out
 from harness.policies import Attempt, BestEffort, JoinPolicy
 from harness.runs._functions import check_callable, name_of
@@ -66,8 +66,9 @@ class _Call:
 
     @property
     def key(self) -> str:
-        """What names it in the journal."""
-        return "/".join((*self.chosen, f"{self.id}#{self.repeat + 1}"))
+        """What names it in the journal. Names of models have slashes of their own."""
+        chosen = (one.replace("\\", "\\\\").replace("/", "\\/") for one in self.chosen)
+        return "/".join((*chosen, f"{self.id}#{self.repeat + 1}"))
 
 
 @attrs.frozen
@@ -181,7 +182,8 @@ async def sweep(
 
     Raises:
       ValueError: as for `evaluate`; or if there is nothing to choose from.
-      TypeError, FanOutError, JournalError, RuntimeError: as for `evaluate`.
+      TypeError: as for `evaluate`; or if the name of a choice isn't a text.
+      FanOutError, JournalError, RuntimeError: as for `evaluate`.
 
     Checkpoint: always.
 
@@ -189,21 +191,13 @@ async def sweep(
     """
     check_callable("sweep()", fn)
     refuse_outside_trio("sweep() was called")
-    named = {
-        argument: dict(values) if isinstance(values, Mapping) else {one: one for one in values}
-        for argument, values in over.items()
-    }
+    named = named_choices(over)
     cells = {
         tuple(chosen for chosen, _ in cell): {
             argument: value for argument, (_, value) in zip(named, cell, strict=True)
         }
         for cell in itertools.product(*(values.items() for values in named.values()))
     }
-    if not cells or not over:
-        raise ValueError(
-            f"sweep(over=...) has nothing to choose from in {dict(over)!r}; give each argument at "
-            "least one value, as in over={'model': ['small', 'large']}"
-        )
     options = _Options(
         limit=limit, each=each, judging=judging, policy=policy, journal=journal, failed=failed
     )
@@ -224,6 +218,7 @@ async def _evaluated(
     asked = as_samples(samples)
     by_name = named_scorers(scorers)
     check_count("repeats=", repeats, advice="1 asks each sample once")
+    checked_score(options.failed, what="failed=")
     by_key = {
         (cell, sample.id, repeat): sample
         for cell in cells

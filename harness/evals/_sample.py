@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,22 @@ def as_samples(samples: Iterable[Sample | Mapping[str, Any]]) -> tuple[Sample, .
     """Return the samples, dicts turned into objects, each with an id of its own.
 
     Raises:
-      TypeError: if one is neither a sample nor a dict.
+      TypeError: if one is neither a sample nor a dict, or its id or group can't be one.
       ValueError: if there are none, two have the same id, or a dict has no input or other names.
     """
     found: dict[str, Sample] = {}
     for index, one in enumerate(samples):
         sample = one if isinstance(one, Sample) else _of_dict(one, index)
+        if not isinstance(sample.id, str | int):
+            raise TypeError(
+                f"sample {index} has the id {sample.id!r}; an id is a text or a whole number: give "
+                "it one, or leave out the ids to have the samples counted"
+            )
+        if not isinstance(sample.group, Hashable):
+            raise TypeError(
+                f"the group of sample {sample.id!r} is {sample.group!r}, which can't be told from "
+                "others; give what can be hashed, such as a text"
+            )
         if found.setdefault(str(sample.id), sample) is not sample:
             raise ValueError(
                 f"two samples have the id {sample.id!r}, so nobody could tell their scores apart; "
@@ -104,7 +114,7 @@ def read_samples(
     Raises:
       ImportError: if the package for such a file isn't installed.
       OSError: if the file can't be read.
-      TypeError: if a record isn't a dict.
+      TypeError: if a record isn't a dict, or its id or group can't be one.
       ValueError: if a record can't be read, or lacks one of the fields; or if there are none.
     """
     records = _records_in(Path(source)) if isinstance(source, str | os.PathLike) else source

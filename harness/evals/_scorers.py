@@ -24,6 +24,9 @@ Scorer: TypeAlias = Callable[[Sample, Any], Any]
 """Called with a sample and the output for it; returns a bool, a number, or None for no score. It
 may be async."""
 
+SCORE_AT_MOST = 1e100
+"""Squares of larger scores, of which there may be many, add up to more than a float holds."""
+
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
@@ -91,7 +94,10 @@ class Number:
 def last_number(value: Any) -> float | None:
     """Return the last number in a text, or a number itself; None if there is none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.copysign(math.inf, value)
     found = _NUMBER.findall(as_text(value))
     return float(found[-1].replace(",", "")) if found else None
 
@@ -176,7 +182,7 @@ def _object(value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):  # It may be nested without end.
             return {}
     return value if isinstance(value, Mapping) else {}
 
@@ -247,12 +253,12 @@ def is_async(scorer: Scorer) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(call))
 
 
-def checked_score(given: Any) -> float | bool | None:
+def checked_score(given: Any, *, what: str = "a score") -> float | bool | None:
     """Return a score as a bool, a number or None.
 
     Raises:
       TypeError: if it is anything else.
-      ValueError: if it is nan or infinite.
+      ValueError: if it is nan, or too large to be counted on with.
     """
     if isinstance(given, Awaitable):
         close = getattr(given, "close", None)
@@ -264,7 +270,10 @@ def checked_score(given: Any) -> float | bool | None:
     if given is None or isinstance(given, bool):
         return given
     if not isinstance(given, int | float):
-        raise TypeError(f"a score is a bool, a number or None, not {given!r}")
-    if not math.isfinite(given):
-        raise ValueError(f"a score is a finite number, not {given!r}; None says that there is none")
+        raise TypeError(f"{what} is a bool, a number or None, not {given!r}")
+    if not abs(given) <= SCORE_AT_MOST:
+        raise ValueError(
+            f"{what} is a number of at most {SCORE_AT_MOST:g}, not {given!r}; None says that "
+            "there is none"
+        )
     return float(given)

@@ -462,8 +462,7 @@ class JournalReader:
             key, status, value, error_type, error_message, traceback, *numbers = row
             degraded, attempts, at, seconds, tokens, cost_usd, input_hash, *details = numbers
             given, run_id, model, *kinds = details or 7 * [None]
-            if details:
-                given, value = map(self._whole, (given, value))
+            given, value = map(self._whole, (given, value))
             counts = (None if one is None else int(one) for one in kinds)  # They may be decimals.
             read, written, cached, cache_write = counts
             yield JournalItem(
@@ -490,7 +489,7 @@ class JournalReader:
             )
 
     def _whole(self, text: str | None) -> str | None:
-        """Return a text with its large bytes; who reads no details sees only their digests."""
+        """Return a text with its large bytes."""
         if text is None or not is_kept_apart(text):
             return text
         return put_together(self._backend, text)

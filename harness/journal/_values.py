@@ -85,8 +85,6 @@ _FORMS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 _READERS = {name: read for name, _, read in _FORMS.values()}
 _READERS["dict"] = dict
-# In what other programs are shown; elsewhere the bytes are back in the text by then.
-_READERS["kept"] = "sha256:{}".format
 
 
 class Values:
