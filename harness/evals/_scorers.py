@@ -97,7 +97,7 @@ def last_number(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
     found = _NUMBER.findall(as_text(value))
     return float(found[-1].replace(",", "")) if found else None
 
@@ -205,7 +205,7 @@ def named_scorers(
     """Return scorers by their names.
 
     Raises:
-      TypeError: if one can't be called.
+      TypeError: if one can't be called with a sample and an output.
       ValueError: if there are none, two have the same name, or there is none of a name.
     """
     if isinstance(given, str) or callable(given):
@@ -224,6 +224,7 @@ def named_scorers(
                 f"a scorer is called with a sample and an output, and {one!r} can't be; give a "
                 f"function, or one of {', '.join(BY_NAME)}"
             )
+        _check_signature(name, scorer)
         if name in found:
             raise ValueError(
                 f"two scorers are called {name!r}; name them: scorers={{'name': scorer, ...}}"
@@ -232,6 +233,21 @@ def named_scorers(
     if not found:
         raise ValueError("there are no scorers; give at least one, such as scorers=['exact']")
     return found
+
+
+def _check_signature(name: str, scorer: Scorer) -> None:
+    """Refuse what can't be called with a sample and an output, before these are paid for."""
+    try:
+        signature = inspect.signature(scorer)
+    except (TypeError, ValueError):  # Some builtins have none.
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise TypeError(
+            f"a scorer is called with a sample and an output, and {name!r} takes {signature} "
+            f"({error}); write def {name}(sample, output)"
+        ) from None
 
 
 def _name_of(scorer: Scorer | str) -> str:

@@ -191,7 +191,9 @@ def test_a_key_that_comes_twice_is_refused(
 
 AGENT = """
 async def answer(record):
-    return {"of": record["id"], "size": len(record["text"])}
+    # A journal keeps so much base64 apart.
+    long = {"long": "abcd" * 600} if record["id"] == "1" else {}
+    return {"of": record["id"], "size": len(record["text"])} | long
 """
 
 

@@ -154,8 +154,10 @@ def test_an_evaluation_is_compared_with_an_earlier_one(capsys: pytest.CaptureFix
     assert (compared["test"], compared["p_value"], compared["pairs"]) == ("McNemar, exact", 1.0, 3)
     assert evaluate(*PROMPT, "--scorer", "exact", "--compare", "old.jsonl") == 0
     assert "compared with old.jsonl: exact: 0.667 -> 0.667" in capsys.readouterr().out
-    assert evaluate(*PROMPT, "--scorer", "exact", "--compare", "contains.jsonl") == 2
+    other = ("--compare", "contains.jsonl", "--output", "new.jsonl")
+    assert evaluate(*PROMPT, "--scorer", "exact", *other) == 2
     assert "has scores of other scorers only" in capsys.readouterr().err
+    assert not Path("new.jsonl").exists()
 
 
 def test_repeats_give_pass_at_k_and_a_mean_can_be_demanded(
@@ -236,8 +238,16 @@ def test_plain_lines_are_inputs_themselves(capsys: pytest.CaptureFixture[str]) -
         (("--scorer", "exact", "--pass-at", "2"), "add --repeats 2 or more"),
         (("--scorer", "exact", "--group", "topik"), "no field 'topik'; its fields are"),
         (("--scorer", "exact", "--compare", "none.jsonl"), "can't be compared with"),
-        (("--scorer", "exact", "--svg", "in.jsonl"), "is there already"),
-        (("--scorer", "exact", "--output", "no/out.jsonl"), "a folder that is not there"),
+        (("--scorer", "exact", "--svg", "in.jsonl"), "is the input itself"),
+        (("--scorer", "exact", "--svg", "in.jsonl", "--overwrite"), "is the input itself"),
+        (("--scorer", "exact", "--svg", "agent.py"), "already exists"),
+        (("--scorer", "exact", "--svg", "."), "is a folder"),
+        (("--scorer", "exact", "--svg", "a", "--output", "./a"), "--svg and --output both name"),
+        (("--scorer", "exact", "--svg", "a", "--journal", "a"), "--svg and --journal both name"),
+        (("--scorer", "exact", "--output", "no/out.jsonl"), "there is no folder 'no'"),
+        (("--scorer", "exact", "--scorer", "exact"), "another scorer is called 'exact' too"),
+        (("--scorer", "exact", "--at-least", "nan"), "nan is not a mean"),
+        (("--scorer", "exact", "--confusion", "--json"), "leave one of them out"),
         (("--scorer", "exact", "--output", "-"), "--output - is no file"),
         (("--scorer", "exact", "--tokens", "5"), "give both or none"),
         (("--scorer", "exact", "--retry-failed"), "add --journal FILE"),
@@ -250,6 +260,14 @@ def test_what_cannot_be_evaluated_is_refused(
     assert evaluate(*PROMPT, *arguments) == 2
     assert words in capsys.readouterr().err
     assert not Path("out.jsonl").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full disk at hand")
+def test_means_are_told_even_if_the_disk_is_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(*PROMPT, "--scorer", "exact", "--output", "/dev/full") == 2
+    told = capsys.readouterr()
+    assert "all    exact   0.500" in told.out
+    assert "Error: writing" in told.err
 
 
 def test_an_input_that_is_no_set_of_samples_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

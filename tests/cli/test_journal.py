@@ -352,9 +352,11 @@ def test_an_output_is_never_written_over_a_journal(
     for name in (f"run.db{end}", "link"):
         assert batch("--resume", "--output", name) == 2
         assert batch("--resume", "--summary", name) == 2
+        assert batch("--resume", "--report", name) == 2
+        assert batch("--resume", "--trace", name) == 2
         assert journal("export", "run.db", "--output", name, "--overwrite") == 2
         said = capsys.readouterr().err
-        assert said.count("give each its own file" if not end else "belongs to the journal") == 3
+        assert said.count("give each its own file" if not end else "belongs to the journal") == 5
     assert Path("run.db").read_bytes() == before
 
 

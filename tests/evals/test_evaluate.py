@@ -446,6 +446,30 @@ async def test_a_sweep_over_one_argument_is_found_by_one_name(autojump_clock: Mo
     for over in ({}, {"model": []}):
         with pytest.raises(ValueError, match="nothing to choose from"):
             await sweep(answer, SAMPLES, over=over, scorers=["exact"])
+    for over in ({"model": "small"}, {"model": [1.0]}, {"model": 1}, ["model"]):
+        with pytest.raises(TypeError, match=r"as in over=\{'model': \['small', 'large'\]"):
+            await sweep(answer, SAMPLES, over=over, scorers=["exact"])
+
+
+async def test_names_with_slashes_stay_apart_in_a_journal(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async def answer(number: int, **chosen: str) -> str:
+        await trio.lowlevel.checkpoint()
+        return "/".join(chosen.values())
+
+    over = {"model": ["a/b", "a", "a\\"], "prompt": ["c", "b/c", "/c"]}
+    samples = [Sample("x", 0), Sample("c/x", 0)]
+    async with open_journal(tmp_path / "sweep.db") as journal:
+        found = await sweep(answer, samples, over=over, scorers=["exact"], journal=journal)
+    for chosen, evaluation in found.evaluations.items():
+        assert [one.output for one in evaluation.scores] == ["/".join(chosen)] * 2
+
+
+async def test_what_failures_count_as_is_a_score() -> None:
+    for failed in ("x", float("nan")):
+        with pytest.raises((TypeError, ValueError), match="failed= is a"):
+            await evaluate(parity, SAMPLES, scorers=["exact"], failed=failed)  # type: ignore[arg-type]
 
 
 async def test_what_is_written_is_read_back(autojump_clock: MockClock, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import attrs
 import pytest
 
 from harness.evals import (
@@ -209,6 +210,18 @@ def test_many_labels_are_told_as_the_most_frequent_mistakes() -> None:
     lines = str(Evaluation("x", tuple(wrong), ("exact",)).confusion()).splitlines()
     assert lines[0].split() == ["expected", "answered", "times"]
     assert len(lines) == 13
+
+
+def test_no_label_steers_a_terminal_or_breaks_a_picture(tmp_path: Path) -> None:
+    label = "\x1b[2J\x00\ud800\n<b>"
+    one = scored([True]).scores[0]
+    one = attrs.evolve(one, sample=attrs.evolve(one.sample, group=label))
+    evaluation = Evaluation("x", (one,), ("exact",))
+    assert "\\x1b[2J\\x00\\ud800\\n<b>" in str(evaluation)
+    path = tmp_path / "chart.svg"
+    write_chart(path, evaluation.by_group(), title=label)
+    assert "\\x1b[2J" in path.read_text()
+    ElementTree.parse(path)
 
 
 def test_a_chart_has_a_bar_and_an_interval_for_each(tmp_path: Path) -> None:

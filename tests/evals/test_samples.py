@@ -37,6 +37,9 @@ def test_a_dict_is_a_sample_and_has_its_place_as_id() -> None:
         ([{"input": 1, "answer": 2}], ValueError, "has the keys 'input', 'answer'"),
         (["text"], TypeError, "sample 0 is 'text'; give a Sample, or a dict"),
         ([Sample(1, ""), Sample("1", "")], ValueError, "two samples have the id '1'"),
+        ([{"input": 1, "id": None}], TypeError, "sample 0 has the id None"),
+        ([{"input": 1, "id": [1]}], TypeError, r"sample 0 has the id \[1\]"),
+        ([{"input": 1, "group": [1]}], TypeError, r"the group of sample 0 is \[1\]"),
     ],
 )
 def test_what_is_no_sample_is_refused(given: Any, error: type[Exception], words: str) -> None:

@@ -32,6 +32,7 @@ def scored(scorer: Any, expected: Any, output: Any) -> Any:
         (Number(absolute=1), "42", "43", True),
         (Number(relative=0.01), -100, "-100.9", True),
         (Number(), "42", "no idea", False),
+        (Number(), "42", -(10**400), False),
         (Number(), "3e8", "3E8 m/s", True),
         (Choice(), "B", "B", True),
         (Choice(), "B", "(B).", True),
@@ -46,6 +47,7 @@ def scored(scorer: Any, expected: Any, output: Any) -> Any:
         (Fields(), '{"a": 1}', {"a": 1}, 1.0),
         (Fields(("a",)), {"a": 1, "b": 2}, {"a": 1}, 1.0),
         (Fields(), {"a": 1}, "not JSON", 0.0),
+        (Fields(), {"a": 1}, "[" * 100_000, 0.0),
         (Fields(), {"a": 1}, "[1]", 0.0),
     ],
 )
@@ -129,8 +131,16 @@ class OfNumpy:
 def test_a_score_is_a_bool_a_finite_number_or_nothing() -> None:
     assert checked_score(OfNumpy()) is True
     assert [checked_score(one) for one in (True, 3, 0.5, None)] == [True, 3.0, 0.5, None]
-    for bad, error in (("1", TypeError), (float("nan"), ValueError), (float("inf"), ValueError)):
-        with pytest.raises(error, match="a score is a"):
+    for bad in (float("nan"), float("inf"), -1e101, 10**400):
+        with pytest.raises(ValueError, match="a score is a number of at most"):
             checked_score(bad)
+    with pytest.raises(TypeError, match="a score is a"):
+        checked_score("1")
+
+
+def test_a_scorer_that_cannot_be_called_is_refused_before_anything_is() -> None:
+    with pytest.raises(TypeError, match=r"'f' takes \(output\) .*write def f\(sample, output\)"):
+        named_scorers({"f": lambda output: True})
+    assert named_scorers([max])
     with pytest.raises(TypeError, match="define it with async def"):
         checked_score(asks(Sample(1, ""), ""))
