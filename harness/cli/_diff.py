@@ -25,7 +25,7 @@ from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._option_values import FILE
 from harness.cli._recorded import RecordedResult, results_in
-from harness.cli._shown import shown
+from harness.cli._shown import shown, shown_path
 
 Kind = Literal["new", "gone", "changed", "failed", "recovered", "slower", "dearer"]
 
@@ -387,7 +387,7 @@ def _code(text: str) -> str:
 
 def _totals(found: Compared, names: tuple[str, str]) -> Iterator[str]:
     yield (
-        f"{shown(names[0])} has {found.before:,} items, {shown(names[1])} {found.after:,}; "
+        f"{names[0]} has {found.before:,} items, {names[1]} {found.after:,}; "
         f"{found.same:,} came to the same"
     )
     yield ", ".join(f"{found.kinds[kind]:,} {words}" for kind, words in KINDS.items())
@@ -463,12 +463,13 @@ def diff(
 
         return results_in(sides[side], batch=which[side], without_key=count)
 
+    names = (shown_path(before), shown_path(after))
     comparison = Comparison(slower=slower or FACTOR, dearer=dearer or FACTOR)
     tell = {"json": _json_line, "markdown": _row, None: _line}[form]
     if form == "markdown" and not only_totals:
         click.echo("| key | what | before | after |\n| --- | --- | --- | --- |")
     try:
-        with closing(Pairing(sides)) as pairing:
+        with closing(Pairing(names)) as pairing:
             exact = is_journal(before) and is_journal(after)
             for one, other in pairing.pairs(results(0), results(1), exact=exact):
                 told: list[Difference] = []
@@ -485,11 +486,11 @@ def diff(
     if form == "json":
         click.echo(json.dumps({"totals": found.as_json()}))
     else:
-        lines = list(_totals(found, sides))
+        lines = list(_totals(found, names))
         click.echo("\n" * (form == "markdown" and not only_totals) + "\n".join(lines))
-    for name, count in zip(sides, without_key, strict=True):
+    for name, count in zip(names, without_key, strict=True):
         if count:
-            click.echo(f"{shown(name)}: {count:,} lines without a key were left out", err=True)
+            click.echo(f"{name}: {count:,} lines without a key were left out", err=True)
     undecided = {kind for kind, given in (("slower", slower), ("dearer", dearer)) if given is None}
     decides = [kind for kind in KINDS if kind not in undecided]
     return EXIT_FAILED if any(found.kinds[kind] for kind in decides) else EXIT_OK

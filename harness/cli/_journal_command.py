@@ -22,7 +22,7 @@ from harness.cli._journal_item import show_said, write_files
 from harness.cli._later import LaterCommand
 from harness.cli._option_values import FILE
 from harness.cli._recorded import batch_in, journal_errors_told, of_item
-from harness.cli._shown import shown
+from harness.cli._shown import shown, shown_path
 from harness.cli._where import Where, where_of
 from harness.journal import (
     BatchInfo,
@@ -106,7 +106,7 @@ def show(
         if chosen is not None:
             return _show_chosen(reader, [batch.name for batch in batches], chosen, failures)
         if not batches:
-            click.echo(f"{file} has no batches")
+            click.echo(f"{shown_path(file)} has no batches")
         status = EXIT_OK
         for batch in batches:
             totals = reader.totals(batch.name)
@@ -421,7 +421,7 @@ def backup(file: str, dest: str) -> int:
     """
     with journal_errors_told():
         size = backup_journal(file, dest)
-    click.echo(f"{dest} has all of {file} ({size:,} bytes)")
+    click.echo(f"{dest} has all of {shown_path(file)} ({size:,} bytes)")
     return EXIT_OK
 
 
@@ -439,7 +439,7 @@ def vacuum(file: str, older_than: float | None) -> int:
         if older_than is not None:
             count = editor.forget_before(time() - older_than * 86_400)
             click.echo(f"{_items(count)} forgotten")
-        click.echo(f"{file} is {editor.vacuum():,} bytes smaller")
+        click.echo(f"{shown_path(file)} is {editor.vacuum():,} bytes smaller")
     return EXIT_OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -40,12 +39,11 @@ from harness.cli._option_values import (
 )
 from harness.cli._record_fields import ATTACHED, KEY, PRIORITY, PROMPT, TOKENS
 from harness.cli._records import Format, delimiter_of, format_of
+from harness.cli._shown import shown_path
 from harness.policies import Hedge
 
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
-
-_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
 
 
 def _refused(when: Callable[[BatchOptions, Facts], bool], words: str) -> Refusal[BatchOptions]:
@@ -544,8 +542,7 @@ class BatchOptions(_InputOptions):
     @property
     def journal_shown(self) -> str | None:
         """The journal as it may be shown: an address without its password."""
-        path = self.journal
-        return None if path is None else _PASSWORD.sub(r"\1@", path)
+        return None if self.journal is None else shown_path(self.journal)
 
     @property
     def budget(self) -> Budget | None:

@@ -6,11 +6,14 @@ it: they could hide a line, or rename the window.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _STEERING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of Unicode: controls, marks of direction, halves of pairs, what has no shape, ends of
 lines."""
+
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
 
 
 def shown(text: str, *, most: int | None = None) -> str:
@@ -21,6 +24,11 @@ def shown(text: str, *, most: int | None = None) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escaped(one) if unicodedata.category(one) in _STEERING else one for one in text)
+
+
+def shown_path(path: str) -> str:
+    """Return a path as it may be shown: an address without its password."""
+    return shown(_PASSWORD.sub(r"\1@", path))
 
 
 def _escaped(character: str) -> str:

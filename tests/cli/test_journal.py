@@ -20,8 +20,8 @@ import trio
 
 import harness
 from harness.cli import main
-from harness.cli._options import _PASSWORD
 from harness.cli._output import Output, claimed
+from harness.cli._shown import shown_path
 from harness.journal import _inspect, open_journal, read_journal
 from tests.support.permissions import as_somebody, needs_permissions
 
@@ -409,10 +409,10 @@ def test_a_key_that_was_given_before_is_said_in_words(capsys: pytest.CaptureFixt
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:
-    parts = _PASSWORD.sub(r"\1@", "postgresql://me:pass@word@host:5432/nightly?x=1")
+    parts = shown_path("postgresql://me:pass@word@host:5432/nightly?x=1")
     assert parts == "postgresql://me@host:5432/nightly?x=1"
-    assert _PASSWORD.sub(r"\1@", "postgresql://host/nightly") == "postgresql://host/nightly"
-    assert _PASSWORD.sub(r"\1@", "folder:a/run@.db") == "folder:a/run@.db"
+    assert shown_path("postgresql://host/nightly") == "postgresql://host/nightly"
+    assert shown_path("folder:a/run@.db") == "folder:a/run@.db"
 
 
 def test_a_journal_that_was_being_made_when_its_process_was_killed() -> None:
