@@ -24,6 +24,7 @@ from harness.evals._statistics import (
     share_interval,
 )
 from harness.evals._table import aligned
+from harness.journal._export import written_whole
 
 LEVEL = 0.95
 """The confidence of intervals, unless another is asked for."""
@@ -265,10 +266,14 @@ class Evaluation:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the scores to a file, a JSON object per line; `read_evaluation` reads them.
 
-        Outputs that JSON can't hold are written as text.
+        Outputs that JSON can't hold are written as text. A file that is there is replaced once the
+        new one is complete.
+
+        Raises:
+          OSError: if it can't be written; then what was there still is.
         """
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in self.lines())
+        with written_whole(os.fspath(path), overwrite=True) as file:
+            file.writelines(f"{line}\n".encode() for line in self.lines())
 
     def lines(self) -> Iterator[str]:
         """Yield what `write` writes, a JSON object for each call."""

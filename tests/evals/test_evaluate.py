@@ -446,9 +446,10 @@ async def test_a_sweep_over_one_argument_is_found_by_one_name(autojump_clock: Mo
     for over in ({}, {"model": []}):
         with pytest.raises(ValueError, match="nothing to choose from"):
             await sweep(answer, SAMPLES, over=over, scorers=["exact"])
-    for over in ({"model": "small"}, {"model": [1.0]}, {"model": 1}, ["model"]):
+    bad: Any
+    for bad in ({"model": "small"}, {"model": [1.0]}, {"model": 1}, ["model"]):
         with pytest.raises(TypeError, match=r"as in over=\{'model': \['small', 'large'\]"):
-            await sweep(answer, SAMPLES, over=over, scorers=["exact"])
+            await sweep(answer, SAMPLES, over=bad, scorers=["exact"])
 
 
 async def test_names_with_slashes_stay_apart_in_a_journal(

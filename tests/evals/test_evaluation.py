@@ -212,6 +212,23 @@ def test_many_labels_are_told_as_the_most_frequent_mistakes() -> None:
     assert len(lines) == 13
 
 
+def test_a_file_that_cannot_be_written_in_full_leaves_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "scores.jsonl"
+    path.write_text("of yesterday")
+
+    def until_the_disk_is_full(self: Evaluation) -> Iterable[str]:
+        yield "{}"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Evaluation, "lines", until_the_disk_is_full)
+    with pytest.raises(OSError, match="No space"):
+        scored([True]).write(path)
+    assert path.read_text() == "of yesterday"
+    assert [one.name for one in tmp_path.iterdir()] == ["scores.jsonl"]
+
+
 def test_no_label_steers_a_terminal_or_breaks_a_picture(tmp_path: Path) -> None:
     label = "\x1b[2J\x00\ud800\n<b>"
     one = scored([True]).scores[0]
