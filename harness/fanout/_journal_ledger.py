@@ -65,10 +65,20 @@ from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._run import LASTING_KEY
 
 
-def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdentity) -> Books:
-    """Return what an engine needs to write to a journal."""
+def books_for(
+    journal: BatchStore,
+    plan: Plan,
+    source: Source,
+    batch: BatchIdentity,
+    feed_type: type[JournalFeed] = JournalFeed,
+) -> Books:
+    """Return what an engine needs to write to a journal.
+
+    Raises:
+      ValueError: if the plan asks for what the journal can't do.
+    """
     records = Records()
-    feed = JournalFeed(plan, source, records, batch.content)
+    feed = feed_type(plan, source, records, batch.content)
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
 
@@ -391,6 +401,7 @@ class JournalLedger:
         # The whole item's, even if the attempt that decided was not its first.
         seconds = result.ended_at - result.started_at
         if not done:
+            self._feed.given_back(job)
             if decided is None:
                 self._records.pass_on(result)
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import trio
@@ -20,7 +20,7 @@ from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
-from harness.journal._index import KeyIndex
+from harness.journal._index import KeyIndex, Known
 from harness.journal._kept_bytes import is_kept_apart, put_together
 from harness.journal._owner import SteadyClock
 from harness.journal._queries import forgotten_name, stored
@@ -45,6 +45,15 @@ Ended = tuple[Entry, int | None, Ending]
 class _Entry(Entry):
     row: Row | None = None
     """Its row, until it is written."""
+
+
+class Identity(NamedTuple):
+    """What an item is known by."""
+
+    key: Any
+    key_json: str
+    digest: bytes
+    input_hash: bytes
 
 
 @attrs.define(eq=False)
@@ -76,7 +85,8 @@ class JournalBatch:
     _codec: Codec = attrs.field(alias="codec")
     _numbers: Numbers = attrs.field(alias="numbers")
     _batch: int = attrs.field(alias="batch")
-    _session: int = attrs.field(alias="session")
+    session: int
+    """The number of this session."""
     _index: KeyIndex = attrs.field(alias="index")
     _retry_failed: bool = attrs.field(alias="retry_failed")
     _clock: SteadyClock = attrs.field(alias="clock")
@@ -106,6 +116,10 @@ class JournalBatch:
           JournalValueError: if the item has no content that can be compared with an earlier one.
           JournalClosedError: if the batch is closed.
         """
+        return self._entry(*self._look_up(key, item))
+
+    def _look_up(self, key: Any, item: Any) -> tuple[Identity, Known | None]:
+        """Return what identifies an item, and what earlier sessions recorded of it."""
         self._writer.check()
         if self._closed is None:
             raise JournalClosedError(f"the batch {self.name!r} is closed; open it again")
@@ -118,6 +132,10 @@ class JournalBatch:
                 f"two items of batch {self.name!r} have the key {repr_of(key)}; with a journal "
                 "every item needs a key of its own, by which it is known in the next session"
             )
+        return Identity(key, key_json, digest, input_hash), known
+
+    def _entry(self, identity: Identity, known: Known | None) -> Entry:
+        key, key_json, digest, input_hash = identity
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()
             row = (number, self._batch, digest, key_json, input_hash)
@@ -127,7 +145,7 @@ class JournalBatch:
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
         if known.status == "ok":
             entry.state = "done"
-        elif known.status in ("failed", "timed_out") and not self._retry_failed:
+        elif known.status in ("failed", "timed_out") and not self._is_retried(known):
             entry.state = "failed"
         elif known.lost:
             entry.state = "in_flight"
@@ -139,6 +157,10 @@ class JournalBatch:
             if record is not None and record > (known.ending or 0):
                 entry.parked = record
         return entry
+
+    def _is_retried(self, failed: Known) -> bool:
+        # Not what another session failed at while this one is open: all would try all in turn.
+        return self._retry_failed and (failed.ending or 0) <= self._last_event
 
     def _effects_key(self, key_json: str, input_hash: bytes) -> str:
         """Return the idempotency key of an item that is going to run.
@@ -348,7 +370,7 @@ class JournalBatch:
         for entry in entries:
             number = self._numbers.next_event()
             _add_item(entry, items)
-            attempts += number, entry.id, self._session, int(alone), now
+            attempts += number, entry.id, self.session, int(alone), now
             numbers.append(number)
             entry.attempts += 1
         return {"harness_items": items, "harness_attempts": attempts}, numbers
@@ -366,7 +388,7 @@ class JournalBatch:
                 number,
                 entry.id,
                 attempt,
-                self._session,
+                self.session,
                 ending.status,
                 int(is_final),
                 int(ending.degraded),
