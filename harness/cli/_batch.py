@@ -64,7 +64,13 @@ _RECORD = "harness.observe:record"
 
 def run(options: BatchOptions) -> int:
     """Run the command as the command line says, and return the exit status."""
+    if options.join:
+        # Whoever joins later goes on with what is there.
+        options = attrs.evolve(options, resume=True)
     refuse(options, Facts(form=options.form))
+    given = options
+    if options.join:
+        options = attrs.evolve(options, output=os.devnull)
     kept = check_journal(options)
     with open_input(options.input) as input_:
         _check_files(options, input_)
@@ -78,7 +84,7 @@ def run(options: BatchOptions) -> int:
             is_agent = agent_in(target) is not None
             if not is_agent:
                 check_values(target, options.target)
-            refuse(options, Facts(form=options.form, is_agent=is_agent))
+            refuse(given, Facts(form=options.form, is_agent=is_agent))
             fields = fields_of(options)
             if is_agent and options.prompt is None:
                 fields.append(RecordField(PROMPT, None))
@@ -320,8 +326,9 @@ def _say_nothing(words: str) -> None: ...
 def _finish(options: BatchOptions, report: Report, write: Callable[[str], object]) -> int:
     if options.journal is not None and report.journal_error is None:
         report.totals = totals_in(options.journal)
+    output = (options.journal_shown or "") if options.join else options.output
     if not options.quiet:
-        text = summary_text(report, output=options.output, journal=options.journal_shown)
+        text = summary_text(report, output=output, journal=options.journal_shown)
         click.echo(text, err=True)
     for error in report.errors:
         click.echo(f"Error: {error}", err=True)
@@ -332,7 +339,7 @@ def _finish(options: BatchOptions, report: Report, write: Callable[[str], object
             write,
             target=options.target,
             input=options.input,
-            output=options.output,
+            output=output,
             journal=options.journal_shown,
         )
     return report.exit_status

@@ -173,6 +173,9 @@ class JournalFeed:
     def given_back(self, job: JournaledJob) -> None:
         """Note that an item has ended here and isn't done."""
 
+    def recorded(self) -> None:
+        """Hear that everything noted so far is on its way to the journal."""
+
     def left_over(self) -> Iterable[Job]:
         """Yield what was looked up and not started."""
         yield from sorted(self.take_waiting(), key=lambda job: job.index)

@@ -203,6 +203,7 @@ class JournalLedger:
                     if feed.is_dry:
                         host.fill()
                 records.record_ended()
+                feed.recorded()
                 if feed.room.kept and not host.over and host.places() > 0:
                     await self._read_kept(host)
                     continue

@@ -46,10 +46,7 @@ class SharedFeed(JournalFeed):
         """The items that aren't answered yet, by index."""
         self._answers: list[tuple[int, Entry]] = []
         self._given_back: list[Entry] = []
-        """Items that have ended and aren't done; that is on its way to the journal, or will be
-        before the look after the next."""
-        self._may_be_claimed: list[Entry] = []
-        """Those for which it is on its way."""
+        """Items that have ended and aren't done, until that is on its way to the journal."""
         self._listens = False
 
     @property
@@ -86,22 +83,22 @@ class SharedFeed(JournalFeed):
         if not self._listens:
             self._batch.listen(self._told)
             self._listens = True
-        for entry in self._may_be_claimed:
-            self._batch.give_back(entry)
-        self._may_be_claimed, self._given_back = self._given_back, []
         self._place_answered()
         super().look(room)
         self._place_answered()
         if not room.over:
             self._batch.claim(self.room.wanted(in_flight=room.in_flight, places=room.places()))
             self._begin(room)
-        if self._may_be_claimed:
-            self._records.news.set()
 
     def given_back(self, job: JournaledJob) -> None:
         """Let others have an item that has ended here and isn't done."""
         self._given_back.append(job.entry)
-        self._records.news.set()
+
+    def recorded(self) -> None:
+        """Do what waited until everything noted so far is on its way to the journal."""
+        given_back, self._given_back = self._given_back, []
+        for entry in given_back:
+            self._batch.give_back(entry)
 
     def take_waiting(self) -> list[Job]:
         """Take out all that was pulled and not started; give back what was begun."""
