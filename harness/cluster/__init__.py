@@ -1,7 +1,7 @@
-"""Go beyond one process: keep one limit in several of them.
+"""Go beyond one process: keep one limit in several of them, or run a batch in them.
 
 `FleetLimiter` is a `harness.limits.Limiter` whose state is in a file that the processes of a
-machine share.
+machine share. `RayCluster` runs the items of a fan-out in the processes of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from harness._lazy import lazy
 
 if TYPE_CHECKING:
     from harness.cluster._fleet_limiter import FleetLimiter
+    from harness.cluster._ray_cluster import RayCluster
 else:
     __getattr__, __dir__ = lazy()
 
-__all__ = ["FleetLimiter"]
+__all__ = ["FleetLimiter", "RayCluster"]
