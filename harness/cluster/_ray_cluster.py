@@ -216,6 +216,7 @@ class RayCluster(AsyncWithOnly):
             spread.fan_outs.add(scope)
             try:
                 if spread.failure is None:
+                    await spread.until_ready()
                     return await gather(plan, items, call=call)
             finally:
                 spread.fan_outs.discard(scope)

@@ -42,6 +42,11 @@ FALSE_STARTS_AT_MOST = 3
 """How many workers in a row may end before they are ready; then something is wrong with all."""
 
 
+OTHERS_SECONDS_AT_MOST = 10.0
+"""How long the first fan-out waits for the other workers once one is ready, so that it doesn't have
+to do everything alone."""
+
+
 class WorkerGone(Exception):
     """A worker has ended, or can't be reached any more."""
 
@@ -132,6 +137,9 @@ class Spread:
         self._factory = factory
         self._links: list[_Link] = []
         """The workers that are ready."""
+        self._came = trio.Event()
+        """Set when a worker is ready."""
+        self._has_begun = False
         self._waiting: deque[_Call] = deque()
         """The calls that no worker was ready for."""
         self._functions: list[bytes] = []
@@ -155,6 +163,18 @@ class Spread:
         async with trio.open_nursery() as nursery:
             for number in range(self._workers):
                 nursery.start_soon(self._keep_worker, number)
+
+    async def until_ready(self) -> None:
+        """Wait, the first time, until all workers are ready, or the others take too long."""
+        _waiting_for = "the workers of a cluster"
+        while not self._links and not self._has_begun:
+            await self._came.wait()
+            self._came = trio.Event()
+        with trio.move_on_after(OTHERS_SECONDS_AT_MOST):
+            while len(self._links) < self._workers and not self._has_begun:
+                await self._came.wait()
+                self._came = trio.Event()
+        self._has_begun = True
 
     def register(self, function: Callable[..., Any]) -> int:
         """Return a function's number.
@@ -317,6 +337,7 @@ class Spread:
         match message:
             case "ready", _:
                 self._links.append(link)
+                self._came.set()
                 self._false_starts = 0
                 waiting, self._waiting = self._waiting, deque()
                 for early in waiting:
