@@ -99,6 +99,8 @@ class _Link:
     """One worker, from its start until it is gone."""
 
     connection: Connection
+    words: str = ""
+    """Which process it is, once it is ready."""
     calls: dict[int, _Call] = attrs.field(factory=dict[int, _Call])
     known: set[int] = attrs.field(factory=set[int])
     """The numbers of the functions it has."""
@@ -163,6 +165,11 @@ class Spread:
         async with trio.open_nursery() as nursery:
             for number in range(self._workers):
                 nursery.start_soon(self._keep_worker, number)
+
+    @property
+    def processes(self) -> list[str]:
+        """The workers that are ready, each as its process and host."""
+        return [link.words for link in self._links]
 
     async def until_ready(self) -> None:
         """Wait, the first time, until all workers are ready, or the others take too long."""
@@ -335,7 +342,8 @@ class Spread:
 
     def _take(self, link: _Link, message: Message) -> None:
         match message:
-            case "ready", _:
+            case "ready", words:
+                link.words = words
                 self._links.append(link)
                 self._came.set()
                 self._false_starts = 0

@@ -17,6 +17,7 @@ import socket
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -163,7 +164,11 @@ async def open_transport(
     ours = not ray.is_initialized()
     if ours:
         try:
-            await trio.to_thread.run_sync(_connect, address, workers * cpus_per_worker, runtime_env)
+            if address is None:
+                start = partial(start_here, workers * cpus_per_worker, runtime_env)
+            else:
+                start = partial(_init, runtime_env, address=address)
+            await trio.to_thread.run_sync(start)
         except Exception as error:
             raise ClusterError(
                 f"Ray can't be {'started' if address is None else f'reached at {address!r}'} "
@@ -177,22 +182,20 @@ async def open_transport(
                 await trio.to_thread.run_sync(ray.shutdown)
 
 
-def _connect(address: str | None, cpus: float, runtime_env: Mapping[str, Any] | None) -> None:
-    options: dict[str, Any] = {
-        "log_to_driver": True,
-        "logging_level": logging.WARNING,
-        "configure_logging": False,
-    }
-    if runtime_env is not None:
-        options["runtime_env"] = dict(runtime_env)
-    if address is not None:
-        ray.init(address=address, **options)
-        return
-    ray.init(
+def start_here(cpus: float, runtime_env: Mapping[str, Any] | None = None) -> None:
+    """Start a cluster on this machine, for this process."""
+    _init(
+        runtime_env,
         address="local",
         num_cpus=math.ceil(cpus),
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
         _node_ip_address=LOOPBACK,
-        **options,
     )
+
+
+def _init(runtime_env: Mapping[str, Any] | None, **options: Any) -> None:
+    if runtime_env is not None:
+        options["runtime_env"] = dict(runtime_env)
+    # It warns that it leaves SIGTERM alone in a thread, which is as it should be.
+    ray.init(configure_logging=True, logging_level=logging.ERROR, **options)
