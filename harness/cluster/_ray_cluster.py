@@ -56,11 +56,15 @@ class RayCluster(AsyncWithOnly):
 
     Entering raises:
       ImportError: if Ray isn't installed.
-      ClusterError: if the cluster can't be reached, or ``deps`` can't be sent there.
+      ClusterError: if the cluster can't be reached, no worker can be started, or ``deps`` can't be
+        sent there or raises.
 
     Checkpoint: entering and leaving always are one.
 
-    Cancellation: entering leaves nothing running, once Ray has answered. Leaving ends all workers.
+    Entering waits for the workers. Leaving ends them all.
+
+    Cancellation: entering leaves nothing running, once Ray has answered. Leaving always goes to the
+    end.
     """
 
     _written = "RayCluster(...) as cluster"
@@ -134,8 +138,9 @@ class RayCluster(AsyncWithOnly):
             spread = Spread(transport, self._workers, factory)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(spread.run, name="workers of a cluster")
-                self._spread = spread
                 try:
+                    await spread.until_ready()
+                    self._spread = spread
                     yield
                 except trio.Cancelled:
                     raise
@@ -146,6 +151,28 @@ class RayCluster(AsyncWithOnly):
                     nursery.cancel_scope.cancel()
         if error is not None:
             raise error
+
+    def remote(self, fn: Callable[[ItemT], Awaitable[T]]) -> Callable[[ItemT], Awaitable[T]]:
+        """Return an async function that calls ``fn`` in a worker.
+
+        `fan_out` does this for you. It is for what else takes a function: `harness.open_fan_out`, a
+        stage or a track. Call it in a run.
+
+        Raises:
+          ClusterError: if ``fn`` can't be sent to workers, or outside the ``async with`` block.
+        """
+        spread = self._spread
+        if spread is None:
+            raise ClusterError(
+                "this cluster is not open; use it inside `async with RayCluster(...) as cluster`"
+            )
+        number = spread.register(fn)
+
+        async def call(item: ItemT) -> T:
+            value: T = await spread.call(number, item)
+            return value
+
+        return call
 
     async def fan_out(
         self,
@@ -181,7 +208,7 @@ class RayCluster(AsyncWithOnly):
 
         Raises:
           ClusterError: if ``fn`` can't be sent to workers, before anything starts; if no worker can
-            be started, or ``deps`` raises there; or outside the ``async with`` block.
+            be started any more; or outside the ``async with`` block.
           FanOutError: as in `harness.fan_out`, as are all others.
 
         Checkpoint: always.
@@ -190,12 +217,8 @@ class RayCluster(AsyncWithOnly):
         goes on, or has been given up after a second.
         """
         check_function("fan_out()", fn)
-        spread = self._spread
-        if spread is None:
-            raise ClusterError(
-                "this cluster is not open; use it inside `async with RayCluster(...) as cluster`"
-            )
-        number = spread.register(fn)
+        call, spread = self.remote(fn), self._spread
+        assert spread is not None
         plan = Plan(
             call="fan_out",
             function=fn,
@@ -209,16 +232,12 @@ class RayCluster(AsyncWithOnly):
             name=name,
         )
 
-        async def call(item: Any) -> Any:
-            return await spread.call(number, item)
-
         with trio.CancelScope() as scope:
             spread.fan_outs.add(scope)
             try:
-                if spread.failure is None:
-                    await spread.until_ready()
-                    return await gather(plan, items, call=call)
+                spread.check()
+                return await gather(plan, items, call=call)
             finally:
                 spread.fan_outs.discard(scope)
-        assert spread.failure is not None
-        raise ClusterError(str(spread.failure))
+        spread.check()
+        raise AssertionError("only a failure cancels a fan-out's scope")

@@ -43,8 +43,7 @@ FALSE_STARTS_AT_MOST = 3
 
 
 OTHERS_SECONDS_AT_MOST = 10.0
-"""How long the first fan-out waits for the other workers once one is ready, so that it doesn't have
-to do everything alone."""
+"""How long to wait for the other workers once one is ready, so that it isn't given everything."""
 
 
 class WorkerGone(Exception):
@@ -141,7 +140,6 @@ class Spread:
         """The workers that are ready."""
         self._came = trio.Event()
         """Set when a worker is ready."""
-        self._has_begun = False
         self._waiting: deque[_Call] = deque()
         """The calls that no worker was ready for."""
         self._functions: list[bytes] = []
@@ -172,16 +170,35 @@ class Spread:
         return [link.words for link in self._links]
 
     async def until_ready(self) -> None:
-        """Wait, the first time, until all workers are ready, or the others take too long."""
+        """Wait until all workers are ready, or the others take too long.
+
+        Raises:
+          ClusterError: if none can be.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
         _waiting_for = "the workers of a cluster"
-        while not self._links and not self._has_begun:
+        await self._has(1)
+        with trio.move_on_after(OTHERS_SECONDS_AT_MOST):
+            await self._has(self._workers)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse to go on without any worker.
+
+        Raises:
+          ClusterError: if none can be started.
+        """
+        if self.failure is not None:
+            raise ClusterError(str(self.failure))
+
+    async def _has(self, workers: int) -> None:
+        while len(self._links) < workers and self.failure is None:
             await self._came.wait()
             self._came = trio.Event()
-        with trio.move_on_after(OTHERS_SECONDS_AT_MOST):
-            while len(self._links) < self._workers and not self._has_begun:
-                await self._came.wait()
-                self._came = trio.Event()
-        self._has_begun = True
+        await trio.lowlevel.checkpoint()
 
     def register(self, function: Callable[..., Any]) -> int:
         """Return a function's number.
@@ -210,6 +227,7 @@ class Spread:
         than a second to do so.
         """
         _waiting_for = "a worker"
+        self.check()
         run = current_run()
         accounts = accounts_of(run)
         unknown = Usage(None, None)
@@ -240,6 +258,8 @@ class Spread:
 
     async def _outcome(self, call: _Call) -> Any:
         run = call.run
+        if not call.status and not call.lost:
+            self.check()
         if call.lost:
             raise self._lost(call)
         value = pickle.loads(call.packed)
@@ -337,8 +357,11 @@ class Spread:
     def _fail(self, words: str) -> None:
         if self.failure is None:
             self.failure = ClusterError(words)
+            self._came.set()
             for scope in self.fan_outs:
                 scope.cancel()
+            for call in self._waiting:
+                call.ended.set()
 
     def _take(self, link: _Link, message: Message) -> None:
         match message:

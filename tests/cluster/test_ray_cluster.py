@@ -394,18 +394,28 @@ class StrangeError(Exception):
     """Can't be pickled."""
 
 
-async def test_workers_that_cannot_start_end_the_fan_out(autojump_clock: MockClock) -> None:
+async def test_workers_that_cannot_start_are_an_error_of_the_whole(
+    autojump_clock: MockClock,
+) -> None:
     def broken() -> None:
         raise OSError("no database")
 
-    async with FakeCluster(deps=broken) as cluster:
-        with pytest.raises(ClusterError, match="deps= raised OSError"):
+    with pytest.raises(ClusterError, match="deps= raised OSError"):
+        async with FakeCluster(deps=broken):
+            pass
+    with pytest.raises(ClusterError, match="3 workers in a row ended as they started"):
+        async with FakeCluster(workers=1, die_at_start=3):
+            pass
+    async with FakeCluster(workers=1) as cluster:
+        cluster.transport.die_at_start = 3
+        cluster.connections[0].kill()
+        with pytest.raises(ClusterError, match="in a row"):
             await cluster.fan_out(double, range(5), policy=KEEP_GOING)
-    async with FakeCluster(workers=1, die_at_start=3) as cluster:
-        with pytest.raises(ClusterError, match="3 workers in a row ended as they started"):
-            await cluster.fan_out(double, range(5))
         with pytest.raises(ClusterError, match="in a row"):
             await cluster.fan_out(double, range(5))
+        async with open_run("alone"):
+            with pytest.raises(ClusterError, match="in a row"):
+                await cluster.remote(double)(1)
     async with FakeCluster(workers=1, die_at_start=2) as cluster:
         assert len(await cluster.fan_out(double, range(5))) == 5
 
@@ -449,6 +459,43 @@ async def test_a_run_that_ends_itself_in_a_worker_ends_here(autojump_clock: Mock
     async with FakeCluster() as cluster:
         [result] = await cluster.fan_out(work, [1], policy=KEEP_GOING)
     assert result.status == "cancelled"
+
+
+async def test_a_stream_or_a_stage_can_call_a_worker(autojump_clock: MockClock) -> None:
+    workers: set[int] = set()
+
+    async def work(item: int) -> int:
+        workers.add(current_run().deps)
+        await trio.sleep(1)
+        return item
+
+    numbers = iter(range(2))
+    async with FakeCluster(deps=lambda: next(numbers)) as cluster:
+        async with harness.open_fan_out(cluster.remote(work), range(10)) as stream:
+            values = sorted([result.value async for result in stream])
+        assert values == list(range(10))
+        assert workers == {0, 1}
+
+
+async def test_the_first_worker_waits_for_the_others(autojump_clock: MockClock) -> None:
+    """It would be given everything; but one that never comes must not hold up all."""
+
+    async def late() -> int:
+        number = next(numbers)
+        await trio.sleep(3 * number)
+        return number
+
+    async def work(item: int) -> int:
+        return int(current_run().deps)
+
+    numbers = iter([0, 1])
+    async with FakeCluster(deps=late) as cluster:
+        assert trio.current_time() == 3
+        assert Counter((await cluster.fan_out(work, range(10))).values()) == {0: 5, 1: 5}
+    numbers = iter([0, 100])
+    async with FakeCluster(deps=late) as cluster:
+        assert trio.current_time() == 13
+        assert Counter((await cluster.fan_out(work, range(10))).values()) == {0: 10}
 
 
 @pytest.mark.parametrize(
