@@ -285,6 +285,8 @@ async def _read_and_run(
     tracing = nullcontext() if options.trace is None else named(_RECORD)(options.trace)
     if (agent := agent_in(work.function)) is not None:
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
+    elif options.workers is not None or options.cluster is not None:
+        opened = named("harness.cli._workers:open_workers")(options)
     try:
         say = display.say if not options.quiet else _say_nothing
         if work.limiter is not None and (other := other_batch(options)) is not None:

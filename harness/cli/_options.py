@@ -367,6 +367,33 @@ class BatchOptions(_InputOptions):
         ],
         plan="shared through {}",
     )
+    workers: int | None = option(
+        "Run the records in N processes, through Ray. The limits, retries and the journal are kept "
+        "in this one. For functions that use a processor.",
+        "N",
+        read=count("say how many processes to use"),
+        plan="in {:,} processes",
+        refusals=[
+            _refused(
+                lambda options, facts: facts.is_agent is True,
+                "{option} {value} is for functions: an agent mostly waits for its model, and one "
+                "process waits for thousands; leave it out",
+            )
+        ],
+    )
+    cluster: str | None = option(
+        "Run them on the Ray cluster there, in --workers N processes, 4 by default. Its machines "
+        "must have the target's code.",
+        "ADDRESS",
+        plan="on the cluster {}",
+        refusals=[
+            _refused(
+                lambda options, facts: facts.is_agent is True,
+                "{option} {value} is for functions: an agent mostly waits for its model, and one "
+                "process waits for thousands; leave it out",
+            )
+        ],
+    )
     budget_tokens: int | None = option(
         "Use at most N tokens in all, former sessions of a journal included. Counts what models "
         "and harness.shared.reserve_budget() report.",

@@ -32,7 +32,7 @@ from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report
 from harness.cli._tally import Tally
 from harness.cli._target import Target
-from harness.errors import FanOutError, JournaledError, JournalError
+from harness.errors import ClusterGoneError, FanOutError, JournaledError, JournalError
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.journal import IdentifiedJournal
 from harness.limits import Limiter
@@ -251,6 +251,12 @@ class _Batch:
         started_at = trio.current_time()
         try:
             returned = await self._work.function(value)
+        except ClusterGoneError as error:
+            # Nobody is left to run anything.
+            self._report.function_error = str(error)
+            if self._stream is not None:
+                self._stream.run.cancel("the workers are gone")
+            raise
         finally:
             tally.running -= 1
             tally.calls += 1

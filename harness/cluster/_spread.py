@@ -25,7 +25,7 @@ from trio.lowlevel import enable_ki_protection
 from harness._events import happened
 from harness._words import repr_of
 from harness.cluster._messages import CallFacts, Message, unpack_event
-from harness.errors import ClusterError, RunTimedOut, WorkerLostError
+from harness.errors import ClusterError, ClusterGoneError, RunTimedOut, WorkerLostError
 from harness.runs import Run, current_run
 from harness.runs._accounts import NOTHING, Usage, accounts_of, units
 
@@ -149,7 +149,7 @@ class Spread:
         self._false_starts = 0
         self.lost = 0
         """How many workers have ended too early."""
-        self.failure: ClusterError | None = None
+        self.failure: str | None = None
         self.fan_outs: set[trio.CancelScope] = set()
         """The scopes around the fan-outs, which a failure cancels."""
 
@@ -173,7 +173,7 @@ class Spread:
         """Wait until all workers are ready, or the others take too long.
 
         Raises:
-          ClusterError: if none can be.
+          ClusterGoneError: if none can be.
 
         Checkpoint: always.
 
@@ -189,10 +189,10 @@ class Spread:
         """Refuse to go on without any worker.
 
         Raises:
-          ClusterError: if none can be started.
+          ClusterGoneError: if none can be started.
         """
         if self.failure is not None:
-            raise ClusterError(str(self.failure))
+            raise ClusterGoneError(self.failure)
 
     async def _has(self, workers: int) -> None:
         while len(self._links) < workers and self.failure is None:
@@ -217,7 +217,7 @@ class Spread:
 
         Raises:
           WorkerLostError: if the worker has ended.
-          ClusterError: if the item or the value can't be sent.
+          ClusterError: if the item or the value can't be sent, or no worker can be started.
           BudgetExceeded: if a budget here is used up.
           Exception: what the function raised, or a record of it.
 
@@ -356,7 +356,7 @@ class Spread:
 
     def _fail(self, words: str) -> None:
         if self.failure is None:
-            self.failure = ClusterError(words)
+            self.failure = words
             self._came.set()
             for scope in self.fan_outs:
                 scope.cancel()
