@@ -14,7 +14,7 @@ SOURCES := $(wildcard harness harness_command harness_pytest tests examples benc
 
 # Tests are spread over the processors. Those of one module-wide fixture stay together.
 WORKERS ?= auto
-SPREAD := -n $(WORKERS) --dist loadgroup
+SPREAD := -n $(WORKERS)
 # What takes many seconds or needs real time to pass is for `make check`; see the markers in
 # pyproject.toml.
 SOON := not speed and not long and not real_clock
@@ -22,8 +22,8 @@ QUICK := $(SOON) and not slow
 
 # The tests come first, on all processors; then two lanes beside each other; then the ratios of
 # times, alone on the machine.
-LANE_1 := lint code-lines docs wheel anyio later
-LANE_2 := types completeness oldest
+LANE_1 := lint code-lines wheel anyio later
+LANE_2 := types completeness oldest docs
 GATES := setup tests $(LANE_1) $(LANE_2) $(if $(HARNESS_FULL),coverage) speed
 ORDER := setup tests -- $(LANE_1) -- $(LANE_2) = $(if $(HARNESS_FULL),coverage) speed
 

@@ -9,6 +9,7 @@ import time
 import trio
 
 import benchmarks
+from benchmarks import _measure
 from benchmarks._measure import Row
 
 FORMAT = "{:<66} {:>9} {:>9}  {:<13} {:<4}  {}"
@@ -43,10 +44,18 @@ def main() -> None:
         metavar="PART",
         help="by which part of itself a budget may be missed, such as 0.2; by default none",
     )
+    parser.add_argument(
+        "--fewer",
+        type=int,
+        default=1,
+        metavar="TIMES",
+        help="how many times fewer rounds: wider intervals sooner; by default 1",
+    )
     options = parser.parse_args()
     if unknown := set(options.name) - set(names()):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names())}")
 
+    _measure.rounds_divisor = options.fewer
     started_at = time.monotonic()
     print(f"Python {platform.python_version()}, trio {trio.__version__}; medians, their intervals")
     print(FORMAT.format("", "budget", "measured", "interval", "", ""))

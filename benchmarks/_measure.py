@@ -42,6 +42,14 @@ Bench = Callable[[int], float]
 
 CONFIDENCE = 0.99
 
+rounds_divisor = 1
+"""How many times fewer rounds than usual are measured, for a first look."""
+
+
+def rounds_of(number: int, *, quick: bool) -> int:
+    """Return how many rounds to measure where this number gives a narrow interval."""
+    return 1 if quick else max(3, number // rounds_divisor)
+
 
 @attrs.frozen
 class Measured:

@@ -9,7 +9,14 @@ Run: python -m benchmarks agent_frameworks
 from collections.abc import Iterator
 
 from benchmarks import _agent_peers
-from benchmarks._measure import Row, for_comparison, interleaved, not_installed, timed_in_asyncio
+from benchmarks._measure import (
+    Row,
+    for_comparison,
+    interleaved,
+    not_installed,
+    rounds_of,
+    timed_in_asyncio,
+)
 from benchmarks.agents import SERIAL
 
 
@@ -29,7 +36,9 @@ def rows(*, quick: bool) -> Iterator[Row]:
                     assert await once() == _agent_peers.ANSWER
 
             benches = {"harness": SERIAL[case], name: timed_in_asyncio(times)}
-            samples = interleaved(benches, count=10 if quick else 100, rounds=1 if quick else 9)
+            samples = interleaved(
+                benches, count=10 if quick else 100, rounds=rounds_of(9, quick=quick)
+            )
             yield for_comparison(
                 what,
                 samples.ratio("harness", name),

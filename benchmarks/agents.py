@@ -25,6 +25,7 @@ from benchmarks._measure import (
     at_most,
     for_comparison,
     interleaved,
+    rounds_of,
     timed_in_trio,
 )
 from harness.agents import Agent, tool
@@ -36,7 +37,7 @@ KIB = 1024
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure runs one after the other, many at once, and the size of a waiting one."""
-    samples = interleaved(SERIAL, count=30 if quick else 250, rounds=3 if quick else 31)
+    samples = interleaved(SERIAL, count=30 if quick else 250, rounds=rounds_of(31, quick=quick))
     for case, budget in (("one call", 5.0), ("a tool turn", 3.5)):
         yield at_most(
             f"agent run, {case} / a bare loop",
@@ -50,7 +51,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
         note=samples.note("a tool turn, streamed", "a tool turn", per="run"),
     )
     many = 300 if quick else 5_000
-    together = interleaved(AT_ONCE, count=many, rounds=1 if quick else 5)
+    together = interleaved(AT_ONCE, count=many, rounds=rounds_of(5, quick=quick))
     for what in ("agent runs", "agent streams"):
         many_uncollected, few_uncollected = f"{what}, all, uncollected", f"{what}, few, uncollected"
         yield at_most(

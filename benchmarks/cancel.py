@@ -13,13 +13,13 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import harness
-from benchmarks._measure import Bench, Row, at_most, cpu_time, interleaved
+from benchmarks._measure import Bench, Row, at_most, cpu_time, interleaved, rounds_of
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Cancel live runs by a scope around the fan-out, and by the run it was called in."""
     count = 1_000 if quick else 20_000
-    samples = interleaved(BENCHES, count=count, rounds=3 if quick else 9)
+    samples = interleaved(BENCHES, count=count, rounds=rounds_of(9, quick=quick))
     for case in ("an outer scope", "run.cancel()"):
         yield at_most(
             f"cancel {count:,} live runs by {case} / bare tasks",

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks._measure import Measured, Row, at_most, interleaved
+from benchmarks._measure import Measured, Row, at_most, interleaved, rounds_of
 
 ROOT = Path(__file__).parent.parent
 HELP_SECONDS = 0.4
@@ -83,7 +83,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
                 "bare trio": functools.partial(timed, BARE, ()),
             },
             count=1,
-            rounds=3 if quick else 15,
+            rounds=rounds_of(15, quick=quick),
         )
     seconds = samples.seconds
     for what, case in (

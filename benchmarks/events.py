@@ -17,6 +17,7 @@ from benchmarks._measure import (
     Row,
     at_most,
     interleaved,
+    rounds_of,
     timed_in_trio,
     timed_statement,
 )
@@ -26,7 +27,7 @@ DEPTHS = (1, 10)
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure `Run.emit_nowait`, and a subscription."""
-    rounds = 3 if quick else 45
+    rounds = rounds_of(45, quick=quick)
     for depth in DEPTHS:
         samples = interleaved(
             {

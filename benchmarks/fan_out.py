@@ -23,6 +23,7 @@ from benchmarks._measure import (
     for_comparison,
     interleaved,
     not_installed,
+    rounds_of,
     timed_in_asyncio,
     timed_in_trio,
 )
@@ -34,7 +35,7 @@ TIMEOUT_SECONDS = 30.0
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure a fan-out, with and without a timeout, against everything else."""
     benches = CASES | ({} if _peers.MISSING else PEERS)
-    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=rounds_of(21, quick=quick))
     yield _against(samples, "fan_out", "chain, scopes", 1.4)
     yield _against(samples, "fan_out, timeout", "chain, timeouts", 1.5)
     yield _against(samples, "fan_out", "start_soon", 2.5)
@@ -69,7 +70,7 @@ def _failures(*, quick: bool) -> Iterator[Row]:
         "no failures": timed_in_trio(functools.partial(best_effort, fails_every=0)),
         "10 % failures": timed_in_trio(functools.partial(best_effort, fails_every=10)),
     }
-    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=rounds_of(21, quick=quick))
     yield _against(samples, "10 % failures", "no failures", 1.25)
 
 
@@ -79,7 +80,7 @@ def _priorities(*, quick: bool) -> Iterator[Row]:
         "fan_out": timed_in_trio(fan_out),
         "fan_out, priorities": timed_in_trio(fan_out_priorities),
     }
-    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=rounds_of(21, quick=quick))
     yield _against(samples, "fan_out, priorities", "fan_out", 1.3)
 
 

@@ -21,6 +21,7 @@ from benchmarks._measure import (
     for_comparison,
     interleaved,
     not_installed,
+    rounds_of,
     timed_in_asyncio,
     timed_in_trio,
 )
@@ -34,7 +35,7 @@ BUFFER = 16
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure a pipeline against a fan-out, workers over channels, and aiostream."""
     benches = CASES | ({} if _peers.AIOSTREAM_MISSING else PEERS)
-    samples = interleaved(benches, count=200 if quick else 4_000, rounds=3 if quick else 21)
+    samples = interleaved(benches, count=200 if quick else 4_000, rounds=rounds_of(21, quick=quick))
     for floor, budget in (("fan_out of the fused body", 1.25), ("workers over channels", 1.0)):
         yield at_most(
             f"pipeline, 2 stages / {floor}",

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks._measure import Row, at_most, interleaved
+from benchmarks._measure import Row, at_most, interleaved, rounds_of
 
 PROGRAM = """
 import time
@@ -34,7 +34,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
                 "floor": functools.partial(import_seconds, "attrs, outcome, trio", compiled),
             },
             count=1,
-            rounds=3 if quick else 21,
+            rounds=rounds_of(21, quick=quick),
         )
     yield at_most(
         "import harness / import attrs, outcome, trio",

@@ -54,6 +54,7 @@ from benchmarks._measure import (
     for_comparison,
     in_words,
     own_garbage_only,
+    rounds_of,
 )
 from harness.fanout import Ending
 from harness.journal import open_journal
@@ -90,7 +91,8 @@ class Recorded:
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Compare shared commits with single ones, and a fan-out with a journal with one without."""
-    seconds, rounds = (0.05, 2) if quick else (0.25, 15)
+    seconds = 0.05 if quick else 0.25
+    rounds = rounds_of(15, quick=quick)
     with tempfile.TemporaryDirectory() as folder:
         fresh = _fresh_paths(Path(folder))
         ratios: dict[int, list[float]] = {runs: [] for runs in RUNS}
@@ -147,7 +149,8 @@ def rows(*, quick: bool) -> Iterator[Row]:
 
 def fan_out_beside(fresh: Iterator[Path], *, quick: bool) -> Iterator[Row]:
     """Compare a fan-out with a journal with one without, by processor time and by the clock."""
-    items, rounds = (300, 2) if quick else (2_000, 15)
+    items = 300 if quick else 2_000
+    rounds = rounds_of(15, quick=quick)
     beyond: list[float] = []
     floors: list[float] = []
     longer: list[float] = []

@@ -22,6 +22,7 @@ from benchmarks._measure import (
     for_comparison,
     interleaved,
     not_installed,
+    rounds_of,
     timed_in_asyncio,
     timed_in_trio,
 )
@@ -36,7 +37,8 @@ PLENTY_PER_MINUTE = 10**12
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Reserve with one and two dimensions, alone and in line."""
-    count, rounds = (2_000, 3) if quick else (5_000, 31)
+    count = 2_000 if quick else 5_000
+    rounds = rounds_of(31, quick=quick)
     for where, floor, cases in (
         ("alone", capacity_alone, ALONE),
         ("in line", capacity_in_line, IN_LINE),

@@ -34,6 +34,7 @@ from benchmarks._measure import (
     for_comparison,
     in_words,
     own_garbage_only,
+    rounds_of,
 )
 from benchmarks.flat import peak_memory_bytes
 from harness.observe import Metrics, exporting, record, serving_metrics, watching_stalls
@@ -49,7 +50,8 @@ logger = logging.getLogger("benchmark")
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure the time, the memory, and the time of a processor."""
-    count, rounds = (200, 2) if quick else (2_000, 5)
+    count = 200 if quick else 2_000
+    rounds = rounds_of(5, quick=quick)
     with collector() as url, own_garbage_only():
         cases: dict[str, tuple[str, ...]] = {"none": (), "all": EXPORTERS}
         cases |= {name: (name,) for name in EXPORTERS}

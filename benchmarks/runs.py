@@ -13,7 +13,15 @@ from contextvars import ContextVar
 import trio
 
 import harness
-from benchmarks._measure import Bench, Row, at_most, interleaved, timed_in_trio, timed_statement
+from benchmarks._measure import (
+    Bench,
+    Row,
+    at_most,
+    interleaved,
+    rounds_of,
+    timed_in_trio,
+    timed_statement,
+)
 
 TIMEOUT_SECONDS = 60.0
 DEPTHS = (1, 10)
@@ -21,7 +29,7 @@ DEPTHS = (1, 10)
 
 def rows(*, quick: bool) -> Iterator[Row]:
     """Measure `open_run` and `RunLocal`."""
-    rounds = 3 if quick else 45
+    rounds = rounds_of(45, quick=quick)
     samples = interleaved(BLOCKS, count=200 if quick else 1_000, rounds=rounds)
     for case, floor, budget in (
         ("open_run", "open_nursery", 0.8),

@@ -36,6 +36,7 @@ from benchmarks._measure import (
     in_words,
     interleaved,
     not_installed,
+    rounds_of,
 )
 from harness.testing import Found, Schedule, find_schedule
 from harness.testing.schedules._asyncio_backend import AsyncioBackend
@@ -55,7 +56,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
     """Measure schedules against plain runs, and searches against simloom's."""
     for size in SIZES:
         count = max(1, (10 if quick else 25) * 40 // (size.tasks * size.steps))
-        samples = interleaved(size.cases(), count=count, rounds=3 if quick else 21)
+        samples = interleaved(size.cases(), count=count, rounds=rounds_of(21, quick=quick))
         for what, floor, budget in size.budgets:
             yield at_most(
                 f"{what} / {floor}, {size}",
@@ -75,7 +76,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
         if _peers.SIMLOOM_MISSING:
             yield not_installed(what)
             continue
-        seeds = 3 if quick else 20
+        seeds = rounds_of(20, quick=quick)
         ours, our_schedules = searched(partial(find, fault), seeds)
         theirs, their_schedules = searched(partial(simloom, fault), seeds)
         yield for_comparison(

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from harness import errors
-from harness._budget import Budget
 from harness._lazy import lazy
 from harness.fanout import Limit, Result, Results, fan_out, gather, open_fan_out, race
 from harness.policies import Attempt, BestEffort, FailFast, FirstSuccess, Hedge, Quorum, Retry
@@ -23,6 +22,7 @@ from harness.runs import (
 )
 
 if TYPE_CHECKING:
+    from harness._budget import Budget
     from harness._progress import progress
     from harness.fanout import Backlog
 else:

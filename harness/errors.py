@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from harness._approvals import Answer, Parked, WaitingCall, answered, waiting_in
+if TYPE_CHECKING:
+    from harness._approvals import Answer, Parked, WaitingCall
 
 _ErrorT_co = TypeVar("_ErrorT_co", bound=Exception, covariant=True)
 _OtherT = TypeVar("_OtherT", bound=Exception)
@@ -109,9 +110,8 @@ class ApprovalPending(RunCancelled):
     ) -> None:
         super().__init__(None, partial, run_id)
         self.args: tuple[Any, ...] = (states, root, partial, run_id)
-        self._states = states
         self._root = root
-        self.waiting = tuple(waiting_in(states))
+        self._note(states)
 
     def __str__(self) -> str:
         calls = ", ".join(map(str, self.waiting[:_CALLS_NAMED]))
@@ -148,8 +148,16 @@ class ApprovalPending(RunCancelled):
         self._answer(ids, reason)
 
     def _answer(self, ids: tuple[str, ...], answer: Answer) -> None:
-        self._states = answered(self._states, ids, answer)
-        self.waiting = tuple(waiting_in(self._states))
+        self._note(_approvals().answered(self._states, ids, answer))
+
+    def _note(self, states: Parked) -> None:
+        self._states = states
+        self.waiting = tuple(_approvals().waiting_in(states))
+
+
+def _approvals() -> Any:
+    """Return the module of approvals, which most programs never need."""
+    return import_module("harness._approvals")
 
 
 _CALLS_NAMED = 5

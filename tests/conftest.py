@@ -11,6 +11,7 @@ Warnings are errors (pyproject.toml); the order of the tests is random (pytest-r
 
 import gc
 import inspect
+import itertools
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,6 +23,7 @@ import pytest
 import trio
 from trio.abc import Clock, Instrument
 from trio.testing import MockClock
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from harness.runs import StrayTasks
 from tests.scale import FULL
@@ -100,6 +102,34 @@ def anyio_backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[st
         yield "trio", {"clock": clock, "instruments": watchers}
 
 
+# Spread over workers ----------------------------------------------------------------------------
+
+TOGETHER = {
+    "tests/cli/test_large_journals.py",
+    "tests/observe/test_report.py",  # One browser for all.
+    "tests/test_benchmarks.py",  # One table for all.
+    "tests/test_misspelt_options.py",  # mypy breaks if two write its cache at once.
+}
+"""The files whose tests are run by one worker each."""
+
+
+class Spread(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types.
+    """Gives each worker one test after the other, and a file of those above as a whole.
+
+    xdist's own groups are lost with pytest 9.2, which has other ids.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, _ = nodeid.partition("::")
+        return file if file in TOGETHER else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist may be turned off.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
+    """Take that one, whatever ``--dist`` says."""
+    return Spread(config, log)
+
+
 # One server for the whole run -------------------------------------------------------------------
 
 _begins_the_run = postgres.name_this_run()
@@ -127,6 +157,20 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+_ended = itertools.count(1)
+
+
+def pytest_runtest_logfinish() -> None:
+    """Do the same with what a hundred tests left: reports, modules, caches.
+
+    Thousands of tests leave so much that each `gc.collect` of those that follow takes as long as
+    they do.
+    """
+    if next(_ended) % 100 == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,9 +6,18 @@ Little by default, the counts of the specification on request.
 """
 
 import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+Case = TypeVar("Case")
 
 FULL = os.environ.get("HARNESS_FULL") == "1"
 """Whether this is a run with full counts."""
+
+
+def some_of(cases: Iterable[Case], *, one_in: int) -> list[Case]:
+    """Return one case in so many, or all in a run with full counts."""
+    return list(cases)[:: 1 if FULL else one_in]
 
 
 def scaled(count: int, *, full: int) -> int:

@@ -133,7 +133,6 @@ CHECKERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("type checkers")  # mypy breaks if two write its cache at once.
 @pytest.mark.parametrize("planted", [PLANTED, MISFIT, DEPS], ids=["options", "stages", "deps"])
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_each_planted_mistake_is_found(checker: str, planted: str, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from harness.fanout._notices import (
 from harness.fanout._plan import FanOutJournal
 from harness.fanout._race import race
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Summary
-from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import TimedSource
 from harness.fanout._stream import FanOutStream, open_fan_out
 from harness.policies import Priority
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         Totals,
         ValueForm,
     )
+    from harness.fanout._snapshot import FanOutStatistics
 else:
     __getattr__, __dir__ = lazy()
 

@@ -28,7 +28,8 @@ import contextvars
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Protocol, final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
@@ -44,7 +45,6 @@ from harness.fanout._never_started import NeverStarted
 from harness.fanout._notices import FanOutBegan, ItemOver
 from harness.fanout._plan import Plan
 from harness.fanout._result import Hedges, Result, Results, ResultStatus, Sink
-from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource
 from harness.fanout._source_owner import SourceOwner
 from harness.fanout._watch import NOBODY, Counts, Watch, watching
@@ -53,6 +53,9 @@ from harness.runs import Run
 from harness.runs._cleanup import shielded_from
 from harness.runs._endings import most_telling
 from harness.runs._scopes import cancel_scope
+
+if TYPE_CHECKING:
+    from harness.fanout._snapshot import FanOutStatistics
 
 
 class Work(Protocol):
@@ -337,7 +340,9 @@ class Engine:
 
     def statistics(self) -> FanOutStatistics:
         """Return how many items are where."""
-        return FanOutStatistics(
+        statistics: type[FanOutStatistics]
+        statistics = import_module("harness.fanout._snapshot").FanOutStatistics
+        return statistics(
             in_flight=self.in_flight,
             unread=self.unread,
             waiting=self._feed.waiting,

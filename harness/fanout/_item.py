@@ -235,7 +235,18 @@ class ItemWork:
 
     def begin_run(self, job: Job) -> Run:
         """Return the run of an attempt that starts now, with nothing around it."""
-        run = self._own_run.new(job.attempt, job)
+        # As `OwnRun.new` does: another call costs time.
+        now = self._now()
+        plan = job.attempt
+        deadline = math.inf if plan.timeout is None else now + plan.timeout
+        run = Run(job.name, self._run, now, deadline)
+        run._item_index = job.index
+        if plan.retry is not None:
+            run._attempt_number = job.attempts + 1
+        if run._observers:
+            run._locals = {STARTED_BY: job.started_by}
+        job.started_at = now
+        job.run_id = run.id
         job.attempts += 1
         return run
 
@@ -243,7 +254,7 @@ class ItemWork:
         """Take the outcome of that attempt; return what the task still has to do."""
         if self._run._observers:
             self._own_run.tell(job, run, (status, result))
-        if status in FAILURES:
+        if status != "ok" and status in FAILURES:
             return self._end_try(job, status, result)
         if self._host.end(job, status, result, run._ended_at or 0.0):
             current.set(self._run)

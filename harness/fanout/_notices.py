@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.fanout._snapshot import FanOutStatistics
 from harness.runs._notices import Notice
 
 if TYPE_CHECKING:
     # For checkers alone: a protocol takes a while to make, and `import harness` would make it.
     from typing import Protocol
+
+    from harness.fanout._snapshot import FanOutStatistics
 
     class ObservedFanOut(Protocol):
         """A fan-out, a pipeline or a router under way, as observers see it. For trio's thread."""

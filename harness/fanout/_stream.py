@@ -12,7 +12,7 @@ import types
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -29,12 +29,14 @@ from harness.fanout._join import Join
 from harness.fanout._limit import ChangingLimit
 from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
-from harness.fanout._snapshot import FanOutStatistics
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
 from harness.runs import Run, open_run
 from harness.runs._endings import is_only_cancelled, most_telling, try_note
 from harness.runs._yields import ASYNC_GENERATOR, look_for_yield
+
+if TYPE_CHECKING:
+    from harness.fanout._snapshot import FanOutStatistics
 
 ItemT = TypeVar("ItemT")
 T = TypeVar("T")

@@ -23,14 +23,16 @@ import math
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from trio.lowlevel import enable_ki_protection
 
-from harness._budget import Budget
 from harness.errors import BudgetExceeded
 from harness.runs._current import current
 from harness.runs._run import Run
+
+if TYPE_CHECKING:
+    from harness._budget import Budget
 
 UNITS_PER_USD = 10**12
 """Costs are kept in whole units: sums of fractions would drift, and a refund would leave crumbs.

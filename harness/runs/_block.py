@@ -16,14 +16,14 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from contextvars import Token
-from typing import Any, Generic, TypeVar, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import trio
 from trio.lowlevel import current_task, enable_ki_protection
 
 from harness._arguments import check_seconds
 from harness._async_with import AsyncWithOnly
-from harness._budget import Budget
 from harness._outside_trio import outside_trio
 from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
 from harness.runs._calls import run_each_call
@@ -36,6 +36,9 @@ from harness.runs._tasks import belonging_scope, let_go_of_task
 from harness.runs._tree import token_here
 from harness.runs._waiting import join_tasks
 from harness.runs._yields import ASYNC_GENERATOR, look_for_yield
+
+if TYPE_CHECKING:
+    from harness._budget import Budget
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 GivenT = TypeVar("GivenT")
@@ -130,7 +133,7 @@ def open_run(
         check_seconds("open_run(timeout=...)", timeout, advice="None is for no limit")
     if tags is not None and not isinstance(tags, Mapping):
         raise TypeError(f"open_run(tags=...) takes a mapping such as {{'shard': 3}}, not {tags!r}")
-    if budget is not None and not isinstance(budget, Budget):
+    if budget is not None and not isinstance(budget, import_module("harness._budget").Budget):
         raise TypeError(
             f"open_run(budget=...) takes a Budget, not {budget!r}; write "
             "budget=harness.Budget(tokens=100_000)"

@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import trio
 
-from harness._approvals import Parked
 from harness._error_copies import own_copy
 from harness.errors import ApprovalPending, RunCancelled, RunTimedOut
 from harness.runs._frames import describe_await, describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
+
+if TYPE_CHECKING:
+    from harness._approvals import Parked
 
 NOTES_AT_MOST = 8
 """How many notes harness leaves on one exception: one raised by a thousand runs stays small."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from harness.agents import Agent, Conversation, Tool, ToolCalled, ToolReturned, 
 from harness.errors import ToolTimeoutError
 from harness.models import Message, ModelRequest, ScriptedModel, ToolCall
 from tests.agents.fakes import Fake, Script, calls, is_valid
-from tests.scale import scaled
+from tests.scale import PATIENCE_SECONDS
 from tests.support.context import planted, third_party, unchanged_context
 
 
@@ -772,43 +773,48 @@ async def test_a_run_says_which_tools_it_waits_for(autojump_clock: MockClock) ->
 
 @pytest.mark.real_clock
 async def test_plain_tools_do_not_block_each_other() -> None:
-    """4 concurrent sleeps of 0.2 s end in less than 0.3 s."""
+    """Each of four goes on only when all have begun."""
+    all_here = threading.Barrier(4, timeout=PATIENCE_SECONDS)
 
     @tool
-    def sleep() -> str:
-        time.sleep(0.2)
+    def meet() -> str:
+        all_here.wait()
         return "rested"
 
-    model = Script(calls(*[("sleep", {})] * 4), "done")
-    began = time.monotonic()
-    reply = await Agent("a", model=model, tools=[sleep]).run("hi")
-    assert time.monotonic() - began < 0.3 + 0.2 * (scaled(0, full=1))
+    model = Script(calls(*[("meet", {})] * 4), "done")
+    reply = await Agent("a", model=model, tools=[meet]).run("hi")
     assert [one.content for one in reply.messages[2:6]] == ["rested"] * 4
 
 
 @pytest.mark.real_clock
 @pytest.mark.parametrize("abandon", [False, True])
 async def test_a_thread_is_waited_for_or_abandoned_by_choice(abandon: bool) -> None:
-    ended: list[str] = []
+    go_on, ended = threading.Event(), threading.Event()
 
     @tool(timeout=0.05, abandon_on_cancel=abandon)
     def slow() -> str:
-        time.sleep(0.3)
-        ended.append("slow")
+        go_on.wait(PATIENCE_SECONDS)
+        ended.set()
         return "late"
 
-    began = time.monotonic()
-    told = await results_of(agent_of(slow))
+    async with trio.open_nursery() as nursery:
+        if not abandon:
+            # Long after its timeout; were it not waited for, its result would have come by then.
+            nursery.start_soon(set_after, 0.3, go_on)
+        told = await results_of(agent_of(slow))
     if abandon:
-        assert time.monotonic() - began < 0.25
         assert "timeout of 0.05 s" in told[0]
-        assert ended == []
+        assert not ended.is_set()
+        go_on.set()
+        await trio.to_thread.run_sync(ended.wait, PATIENCE_SECONDS)
     else:
         assert told == ["late"], "it was waited for, so what it returned counts"
-        assert ended == ["slow"]
-    await trio.sleep(0.4)
-    assert ended == ["slow"]
-    assert told != ["late"] or not abandon
+    assert ended.is_set()
+
+
+async def set_after(seconds: float, event: threading.Event) -> None:
+    await trio.sleep(seconds)
+    event.set()
 
 
 @pytest.mark.real_clock

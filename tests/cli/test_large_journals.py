@@ -83,7 +83,6 @@ def peak_bytes() -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@pytest.mark.xdist_group("large journals")
 class TestLargeJournals:
     """They share two journals, which take a while to write."""
 

@@ -61,5 +61,5 @@ def test_at_any_line_of_a_journaled_batch(tmp_path: Path) -> None:
     """The process kept the file's lock, so in a notebook the next cell could not open it."""
     batch = Batch(tmp_path)
     places = ["fanout", "journal", "runs/_carry.py"]
-    step = 1 if FULL else 11
+    step = 1 if FULL else 31
     assert strike_each_line(batch.run, places, batch.go_on, step=step) > 300

@@ -37,6 +37,7 @@ from harness.testing.provider import (
 )
 from tests.models.batch_session import BOUNDARIES, ITEMS
 from tests.models.providers import WAYS, ask, make_model, open_model
+from tests.scale import some_of
 
 pytestmark = pytest.mark.slow
 
@@ -315,7 +316,7 @@ async def test_sessions_killed_at_every_boundary_send_nothing_twice(
                 cwd=ROOT,
             )
 
-        for boundary in BOUNDARIES:
+        for boundary in some_of(BOUNDARIES, one_in=3):
             if way == "messages" and boundary == "between the file and the batch":
                 continue
             killed = await session(boundary)

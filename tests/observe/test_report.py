@@ -35,9 +35,6 @@ HOSTILE = (
 ROWS = "document.querySelectorAll('tr, li, details, [role=row]').length"
 
 
-pytestmark = pytest.mark.xdist_group("report")  # One browser for all.
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with open_browser(tmp_path_factory.mktemp("profile")) as opened:
@@ -402,7 +399,7 @@ def large_trace(path: Path, *, runs: int, depth: int) -> None:
     path.write_text("".join(f"{json.dumps(line)}\n" for _, line in lines))
 
 
-@pytest.mark.long
+@pytest.mark.speed
 def test_ten_thousand_runs_and_a_deep_tree_open_at_once_and_stay_smooth(
     browser: Browser, tmp_path: Path
 ) -> None:

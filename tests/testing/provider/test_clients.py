@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -273,14 +274,16 @@ async def test_refusals_carry_the_time_to_wait(way: str) -> None:
         open_provider(answer=answer, requests_per_minute=1) as provider,
         open_clients(provider) as clients,
     ):
+        began = trio.current_time()
         await caller(clients, way)("weather")
         with pytest.raises(module.RateLimitError) as caught:
             await caller(clients, way)("weather")
+        left = 60 - (trio.current_time() - began)
         assert provider.statistics().violations == 1
     headers = caught.value.response.headers
-    assert 58 <= int(headers["retry-after"]) <= 60
+    assert left - 1 <= int(headers["retry-after"]) <= 60
     if module is openai:
-        assert 58_000 <= int(headers["retry-after-ms"]) <= 60_000
+        assert left * 1_000 - 1 <= int(headers["retry-after-ms"]) <= 60_000
         assert headers["x-ratelimit-limit-requests"] == "1"
         assert caught.value.code == "rate_limit_exceeded"
     else:
@@ -368,13 +371,20 @@ async def test_clients_cancelled_at_random_moments_leave_nothing_behind() -> Non
         with trio.move_on_after(patience_seconds):
             await caller(clients, WAYS[number % len(WAYS)])("one two three four five six")
 
-    faults = Faults(latency_seconds=(0, 0.1), event_gap_seconds=0.01)
-    async with open_provider(answer=answer, faults=faults) as provider:
-        async with open_clients(provider) as clients, trio.open_nursery() as nursery:
+    async def some(clients: Clients) -> None:
+        async with trio.open_nursery() as nursery:
             for number in range(200):
                 nursery.start_soon(one, clients, number, draw.random() * 0.6)
+
+    faults = Faults(latency_seconds=(0, 0.1), event_gap_seconds=0.01)
+    async with open_provider(answer=answer, faults=faults) as provider:
+        async with open_clients(provider) as clients:
+            # What a client imports on its first call can take longer than anybody's patience.
+            for number in range(len(WAYS)):
+                await one(clients, number, math.inf)
+            while not provider.statistics().clients_gone:
+                await some(clients)
         await until(lambda: not provider.statistics().connections)
         statistics = provider.statistics()
         assert statistics.in_flight == 0
-        assert 0 < statistics.clients_gone < 200
         assert statistics.answered + statistics.clients_gone == statistics.requests

@@ -9,7 +9,7 @@ import trio
 POLL_SECONDS = 0.01
 
 
-async def until(condition: Callable[[], object], *, within_seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], *, within_seconds: float = 60.0) -> None:
     """Return as soon as ``condition`` holds; fail if it doesn't in time."""
     with trio.fail_after(within_seconds):
         # The server counts for whoever asks, and tells nobody: its users look at the end.
