@@ -53,6 +53,7 @@ from harness.fanout._journal import (
 from harness.fanout._journal_feed import JournalFeed
 from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
 from harness.fanout._journal_records import Records, told
+from harness.fanout._journal_shared import SharedFeed
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
 from harness.fanout._result import Result, ResultStatus
@@ -70,15 +71,23 @@ def books_for(
     plan: Plan,
     source: Source,
     batch: BatchIdentity,
-    feed_type: type[JournalFeed] = JournalFeed,
+    *,
+    shared: bool = False,
 ) -> Books:
     """Return what an engine needs to write to a journal.
+
+    Args:
+      journal: The journal.
+      plan: What was asked for.
+      source: The items.
+      batch: Which of the journal's batches it is.
+      shared: Whether other sessions work on it, too; then its batches are `SharedBatch`.
 
     Raises:
       ValueError: if the plan asks for what the journal can't do.
     """
     records = Records()
-    feed = feed_type(plan, source, records, batch.content)
+    feed = (SharedFeed if shared else JournalFeed)(plan, source, records, batch.content)
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
 

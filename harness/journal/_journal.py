@@ -29,9 +29,7 @@ from harness.errors import (
     NoRunError,
 )
 from harness.fanout._journal import BatchIdentity, DefaultName, batch_of
-from harness.fanout._journal_feed import JournalFeed
 from harness.fanout._journal_ledger import books_for
-from harness.fanout._journal_shared import SharedFeed
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 from harness.journal._backend import Backend
@@ -120,8 +118,7 @@ class Journal(JournalEffects):
         source_now = fingerprint(batch.function, self._digests) or None
         codec = self._codec_for(batch)
         store = _OpenedFor(self, codec, source_now, batch.tell)
-        feed_type = JournalFeed if self._leases is None else SharedFeed
-        return books_for(store, plan, source, batch, feed_type)
+        return books_for(store, plan, source, batch, shared=self._leases is not None)
 
     def _codec_for(self, batch: BatchIdentity) -> Codec:
         """Return what writes the values of a batch."""
