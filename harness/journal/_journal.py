@@ -367,20 +367,23 @@ class Journal(JournalEffects):
         else:
             batch = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_batches")[0][0]
             insert = (
+                # A commit whose answer is lost is made again.
                 "INSERT INTO harness_batches (id, name, target, version, settings, created_at) "
-                "VALUES (?, ?, ?, ?, ?, ?)"
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
             )
             changes.append((insert, (batch, name, *row, now)))
         session = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_sessions")[0][0]
         changes.append(
             (
                 "INSERT INTO harness_sessions (id, batch, first_event, first_item, started_at, "
-                "pid, host) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "pid, host) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (session, batch, next_event, next_item, now, self._owner.pid, self._owner.host),
             )
         )
         origin, noted = origin_of(backend)
         backend.change(changes + noted)
+        if noted:
+            origin, _ = origin_of(backend)  # Another one's, if that came first.
         parked: dict[int, int] = {}
         if known is not None:
             _, first_event, first_item = span_of_batch(backend, batch)

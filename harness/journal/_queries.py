@@ -256,7 +256,8 @@ def origin_of(backend: Backend) -> tuple[str, list[Change]]:
     if rows:
         return str(rows[0][0]), []
     origin = secrets.token_hex(16)
-    return origin, [("INSERT INTO harness_meta VALUES (?, ?)", (ORIGIN, origin))]
+    insert = "INSERT INTO harness_meta VALUES (?, ?) ON CONFLICT DO NOTHING"
+    return origin, [(insert, (ORIGIN, origin))]
 
 
 def forgotten_in(backend: Backend) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -361,6 +362,42 @@ async def test_a_lost_connection_loses_no_lease(postgres_path: str) -> None:
     results = await run_joined(postgres_path, work, 12, limit=2)
     assert results.values() == list(range(12))
     assert sorted(ran) == list(range(12))
+
+
+@pytest.mark.slow
+@pytest.mark.real_clock
+@pytest.mark.parametrize("of", ["_write", "commit"])
+async def test_answers_that_are_lost_lose_nothing(postgres_path: str, of: str) -> None:
+    """What was committed as the connection went away is neither claimed nor recorded twice."""
+    ran: list[int] = []
+
+    async def work(item: int) -> int:
+        ran.append(item)
+        return item
+
+    async with join(postgres_path) as journal:
+        backend: Any = journal._writer._backend
+
+        def losing_every_other_answer(method: Callable[..., None]) -> Callable[..., None]:
+            calls = itertools.count()
+
+            def called(*given: Any) -> None:
+                method(*given)
+                if next(calls) % 2 == 0:
+                    backend._connection.close()
+                    raise psycopg.OperationalError("the connection is lost")
+
+            return called
+
+        setattr(backend, of, losing_every_other_answer(getattr(backend, of)))
+        results = await harness.fan_out(
+            called(work), range(6), name="b", limit=2, journal=journal, key=lambda item: item
+        )
+        delattr(backend, of)
+    assert results.values() == list(range(6))
+    assert sorted(ran) == list(range(6))
+    with read_journal(postgres_path) as reader:
+        assert reader.totals("b").attempts == 6
 
 
 @pytest.mark.slow
