@@ -60,16 +60,36 @@ def lazy(
             # there, but in a version without that submodule.
             if package not in extras:
                 raise
-            advice = f"run: pip install 'trio-harness[{extras[package]}]'"
-            if otherwise:
-                advice += f", or {otherwise}"
-            raise ImportError(
-                f"{subject or f'{module}.{name}'} needs {package}, which is not installed; "
-                f"{advice}",
-                name=package,
-            ) from error
+            what = subject or f"{module}.{name}"
+            raise _missing(package, extras[package], what, otherwise) from error
 
     return load, lambda: sorted({*names, *sources()})
+
+
+def needed(package: str, *, extra: str, subject: str) -> Any:
+    """Return a package, which is imported now.
+
+    Args:
+      package: Its name.
+      extra: The extra that installs it.
+      subject: What needs it, as the user knows it.
+
+    Raises:
+      ImportError: if it isn't installed.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise _missing(package, extra, subject) from error
+
+
+def _missing(package: str, extra: str, subject: str, otherwise: str = "") -> ImportError:
+    advice = f"run: pip install 'trio-harness[{extra}]'"
+    if otherwise:
+        advice += f", or {otherwise}"
+    return ImportError(f"{subject} needs {package}, which is not installed; {advice}", name=package)
 
 
 def _imported(code: CodeType) -> Iterator[tuple[str, str, str]]:

@@ -78,3 +78,26 @@ def rate(per_second: float) -> str:
     if per_second >= 10:
         return f"{per_second:,.0f}/s"
     return f"{per_second:.1f}/s" if per_second >= 0.5 else f"{per_second * 60:.0f}/min"
+
+
+_UNITS = ((48 * 3600.0, 86_400.0, "days"), (5_400.0, 3600.0, "h"), (90.0, 60.0, "min"))
+"""From how many seconds on a duration is told in which unit."""
+
+
+def span(seconds: float) -> str:
+    """Return a duration in the unit that suits it, to two digits: ``45 s``, ``12 min``, ``9.2 h``.
+
+    See `clock` for one that is to be exact.
+    """
+    return spans(seconds, seconds)
+
+
+def spans(low: float, high: float) -> str:
+    """Return a range of durations in one unit: ``8.7 to 9.3 h``."""
+    size, unit = next(((size, unit) for least, size, unit in _UNITS if high >= least), (1.0, "s"))
+    first, last = _two_digits(low / size), _two_digits(high / size)
+    return f"{last} {unit}" if first == last else f"{first} to {last} {unit}"
+
+
+def _two_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"

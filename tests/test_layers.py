@@ -26,7 +26,9 @@ FLOORS = {
     "_content": 0,
     "_error_copies": 0,
     "_events": 0,
+    "_frames": 0,
     "_http_dates": 0,
+    "_json_value": 0,
     "_lazy": 0,
     "_outside_trio": 0,
     "_pace": 0,
@@ -52,6 +54,7 @@ FLOORS = {
     "observe": 4,
     "testing": 4,
     "cluster": 5,
+    "evals": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -94,13 +97,16 @@ CORE = {
     "_content",
     "_error_copies",
     "_events",
+    "_frames",
     "_http_dates",
+    "_json_value",
     "_lazy",
     "_pace",
     "_pickled_errors",
     "_root_errors",
     "_too_large",
     "_tracebacks",
+    "_value_types",
     "_words",
     "runs",
     "policies",
@@ -177,6 +183,12 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
     ("cli", "harness.observe._live"): "a batch shows what it counts itself",
+    ("cli", "harness.observe._forecast"): (
+        "a batch forecasts itself from what it counts; a program would first have to count that"
+    ),
+    ("cli", "harness.runs._accounts"): (
+        "an agent's item is forecast by what its calls use, whether there is a budget or not"
+    ),
     ("cli", "harness.observe._socket"): "the commands that look are no part of the library",
     ("observe", "harness.fanout._watch"): "it counts fan-outs for the whole program, as progress",
     ("observe", "harness.runs._current"): "it finds the run of each task, as a dump does",
@@ -189,6 +201,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.fanout._tries"): "a stage counts them as a fan-out does",
     ("flow", "harness.fanout._fan_out"): "results are gathered by the same code as a fan-out's",
     ("flow", "harness.fanout._plan"): "what is asked for is held and checked as for a fan-out",
+    ("evals", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._carry"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
     ),

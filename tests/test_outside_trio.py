@@ -21,6 +21,7 @@ from opentelemetry.metrics import NoOpMeter
 import harness
 from harness.agents import Agent, Conversation, open_mcp_tools
 from harness.asyncio_bridge import open_asyncio, run_asyncio
+from harness.evals import evaluate, sweep
 from harness.fanin import resolve
 from harness.flow import Pipeline, Router
 from harness.journal import open_journal
@@ -127,6 +128,10 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.cleanup": entering_plainly(harness.cleanup),
     "harness.dump": calling(harness.dump),
     "harness.run_sync_soon": calling(lambda: harness.run_sync_soon(print)),
+    "harness.evals.evaluate": lambda: evaluate(function, [{"input": 1}], scorers=["exact"]),
+    "harness.evals.sweep": lambda: sweep(
+        function, [{"input": 1}], over={"model": ["small"]}, scorers=["exact"]
+    ),
     "harness.fanin.resolve": lambda: resolve([], key="key", judge=lambda key, answers: 1),
     "harness.flow.Pipeline.run": lambda: Pipeline(function).run([1]),
     "harness.flow.Pipeline.open": entering(lambda: Pipeline(function).open([1])),
@@ -194,6 +199,7 @@ NEED_NO_WORDS = {
     "harness.asyncio_bridge.call_trio": "is for asyncio, and says so",
     "harness.agents.Agent.resume": "needs what a run raised, in trio",
     "harness.agents.FunctionTool.invoke": "is called by agents",
+    "harness.evals.AgentJudge.__call__": "asks an agent, or what is given in its place",
     "harness.agents.HistoryView.ask": "is for a history processor, which a run calls",
     "harness.agents.Tool.invoke": "is called by agents",
     "harness.fanin.Fold.run": "reads a stream, whose block needs trio",
@@ -282,6 +288,7 @@ MODULES = [
     "harness.agents",
     "harness.asyncio_bridge",
     "harness.budgets",
+    "harness.evals",
     "harness.fanin",
     "harness.flow",
     "harness.journal",

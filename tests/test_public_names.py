@@ -17,6 +17,7 @@ FOLDERS = [
     "harness.policies",
     "harness.asyncio_bridge",
     "harness.budgets",
+    "harness.evals",
     "harness.fanout",
     "harness.fanin",
     "harness.flow",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from harness import models
 from harness.cli._errors import InputError
 from harness.cli._models import model_named
-from harness.cli._options import BatchOptions, VerifyOptions
+from harness.cli._options import BatchOptions, EvalOptions, VerifyOptions
 from harness.cli._target import Target
 from harness.errors import ModelError
 from harness.limits import Limiter
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_agent(
-    options: BatchOptions | VerifyOptions, agent: Agent[Any], limiter: Limiter | None
+    options: BatchOptions | EvalOptions | VerifyOptions,
+    agent: Agent[Any],
+    limiter: Limiter | None,
 ) -> AsyncIterator[Target]:
     """Turn an agent into a batch's function, for the duration of a block.
 

@@ -30,10 +30,16 @@ for command in (
     LaterCommand("diff", "harness.cli._diff:diff", "Compare two finished batches, item by item."),
     LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
     LaterCommand(
+        "eval",
+        "harness.cli._options:evaluation",
+        "Score what a function returns on samples, with intervals.",
+    ),
+    LaterCommand(
         "ghostwrite",
         "harness.cli._ghostwrite:ghostwrite",
         "Write the test that proves or refutes a finding of the audit.",
     ),
+    LaterCommand("init", "harness.cli._init:init", "Write a small project to start from."),
     LaterCommand(
         "journal",
         "harness.cli._journal_command:journal",

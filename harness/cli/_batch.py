@@ -31,6 +31,7 @@ from harness.cli._dry_run import RECORDS_SHOWN, describe
 from harness.cli._errors import EXIT_OK, InputError
 from harness.cli._exported import exported
 from harness.cli._files import STANDARD_STREAM, Input, check_output, open_input
+from harness.cli._forecast import Terms, before, guess_tokens, in_words, terms_of, tokens_of
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._later import named
 from harness.cli._limits import limiter_of, open_limits, other_batch
@@ -43,8 +44,9 @@ from harness.cli._output import Output, claimed, unfinished_beside
 from harness.cli._progress import Display, open_display
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
 from harness.cli._records import Record, parse_records
+from harness.cli._result_line import with_input_text
 from harness.cli._result_lines import ResultLines
-from harness.cli._run import Work, first_of, policy_named, run_batch, tokens_of
+from harness.cli._run import Work, first_of, policy_named, run_batch
 from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
 from harness.cli._summary import Report, summary_text, write_summary
@@ -58,6 +60,9 @@ from harness.policies import Attempt, Retry
 _HELD_BACK_BYTES = 16 * 1024 * 1024
 """How much of a file is read at most before anything is started, if records have priorities."""
 
+
+_RECORDS_LOOKED_AT = 1_000
+"""From how many records a dry run judges how many there are, and what they use."""
 
 _RECORD = "harness.observe:record"
 
@@ -88,15 +93,27 @@ def run(options: BatchOptions) -> int:
             fields = fields_of(options)
             if is_agent and options.prompt is None:
                 fields.append(RecordField(PROMPT, None))
-            read = partial(_records, options, fields, input_, reading)
+            terms = terms_of(options, is_agent=is_agent)
+            read = partial(_records, options, fields, input_, reading, guess_tokens(terms))
             if options.dry_run:
-                records = list(islice(read(lambda: None), RECORDS_SHOWN))
-                click.echo(describe(options, reading, records, known=known_in_words(options)))
+                # Of a pipe no more than is shown: the rest may take its time to come.
+                most = RECORDS_SHOWN if input_.size_bytes is None else _RECORDS_LOOKED_AT
+                records = list(islice(read(lambda: None), most))
+                click.echo(
+                    describe(
+                        options,
+                        reading,
+                        records[:RECORDS_SHOWN],
+                        known=known_in_words(options),
+                        forecast=_forecast_before(terms, reading, kept),
+                    )
+                )
                 return EXIT_OK
             with ExitStack() as until_the_end:
                 recording = until_the_end.enter_context(recorded(options))
                 report, write = _run_into_output(
                     options,
+                    terms,
                     target,
                     read,
                     reading,
@@ -108,6 +125,15 @@ def run(options: BatchOptions) -> int:
                 )
                 status = _finish(options, report, write)
                 return status if recording is None else recording.write(status)
+
+
+def _forecast_before(terms: Terms, reading: Reading, kept: int) -> str | None:
+    """Return the forecast of a batch that hasn't begun, in words."""
+    expected = reading.expected()
+    if expected is None:
+        return None
+    *_, found = before(terms, max(0, expected - kept), reading.tokens_each)
+    return None if found is None else in_words(found, given=terms.within)
 
 
 def _check_files(options: BatchOptions, input_: Input) -> None:
@@ -143,6 +169,7 @@ def _records(
     fields: Sequence[RecordField],
     input_: Input,
     reading: Reading,
+    tokens: Callable[[Record], float],
     before_read: Callable[[], None],
 ) -> Iterator[Record]:
     """Read, choose and name records, and note the progress in ``reading``."""
@@ -174,9 +201,12 @@ def _records(
         records = with_fields(records, fields, source=input_.name)
     if options.file is not None:
         records = map(_with_file, records)
+    if options.with_input:
+        records = map(with_input_text, records)
     for record in records:
         reading.records += 1
         reading.bytes_read = lines.bytes_read
+        reading.tokens += tokens(record)
         yield record
     reading.total = reading.records
 
@@ -200,6 +230,7 @@ def _stopping_at_bad(records: Iterator[Record], source: str) -> Iterator[Record]
 
 def _run_into_output(
     options: BatchOptions,
+    terms: Terms,
     target: Target,
     read: RecordReader,
     reading: Reading,
@@ -213,7 +244,10 @@ def _run_into_output(
     limiter = limiter_of(options)
     work = Work(
         function=target,
-        policy=policy_named(options.policy, skip_bad=options.skip_bad),
+        policy=policy_named(
+            options.policy, skip_bad=options.skip_bad, max_failures=options.max_failures
+        ),
+        terms=terms,
         limit=options.limit,
         attempt=Attempt(
             timeout=options.timeout,

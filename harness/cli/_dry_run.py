@@ -25,6 +25,7 @@ def describe(
     records: Sequence[Record],
     *,
     known: str | None = None,
+    forecast: str | None = None,
 ) -> str:
     """Return the plan and the first records, for a person to read.
 
@@ -33,6 +34,7 @@ def describe(
       reading: How much input there is.
       records: The first of its records.
       known: How the items of the journal ended, in words; None if there are none.
+      forecast: How long it will take, in words; None if nobody knows.
     """
     order = "in the order of the input" if options.ordered else "as items end"
     return "\n".join(
@@ -45,6 +47,7 @@ def describe(
             if options.join
             else f"  into    {options.output}, {order}",
             *_feasible(options, records),
+            *([] if forecast is None else [f"  time    {forecast}"]),
             *_journal(options, known),
             f"the first {len(records)}:" if records else "there are no records",
             *(f"  {_shown(record)}" for record in records),

@@ -120,6 +120,18 @@ def totals_in(path: str) -> Totals | None:
         raise InputError(str(error)) from error
 
 
+def timings_in(path: str | None) -> list[list[float | None]]:
+    """Return what items of the batch in a journal took; empty if nobody knows.
+
+    Raises:
+      InputError: if the file isn't a journal, or can't be read.
+    """
+    if path is None or totals_in(path) is None:
+        return []
+    with read_journal(path) as reader:
+        return reader.timings(BATCH)
+
+
 def known_in_words(options: BatchOptions) -> str | None:
     """Return how the items of a batch's journal ended; None if there are none."""
     totals = None if options.journal is None else totals_in(options.journal)
@@ -204,6 +216,7 @@ async def journal_for(
                 target=target_of(options),
                 settings=settings,
                 content=content_of,
+                kept=_given,
                 function=function,
                 tell=lambda words: say(f"warning: {words}"),
             )
@@ -220,6 +233,11 @@ def refusal(error: JournalError) -> str | None:
         f"{words}; its results may not be what this batch would give. Give another file, or "
         "--force to go on and keep them"
     )
+
+
+def _given(record: Record) -> Any:
+    """Return what is kept of a record: all of it, although an agent got only its prompt."""
+    return record.given
 
 
 def content_of(record: Record) -> list[Any]:

@@ -6,29 +6,26 @@ then: they need to be the only writer.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import localtime, strftime, time
-from typing import Any, BinaryIO
+from typing import Any, get_args
 
 import click
 
 from harness._approvals import Answer
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_WAITING, InputError
-from harness.cli._files import STANDARD_STREAM, open_output
+from harness.cli._files import STANDARD_STREAM, check_not_written, open_output
 from harness.cli._journal import refuse_journal_file, totals_in_words
-from harness.cli._json_value import encode_text, encode_value
 from harness.cli._later import LaterCommand
 from harness.cli._option_values import FILE
-from harness.cli._recorded import batch_in, error_of, journal_errors_told, of_item
+from harness.cli._recorded import batch_in, journal_errors_told, of_item
 from harness.cli._shown import shown
 from harness.cli._where import Where, where_of
 from harness.journal import (
     BatchInfo,
+    ExportForm,
     JournalEditor,
     JournalItem,
     JournalReader,
@@ -39,7 +36,6 @@ from harness.journal import (
 
 _FAILURES_SHOWN = 20
 _VALUE_SHOWN = 300
-_COLUMNS = ("key", "status", "value", "error", "attempts", "seconds", "degraded")
 
 
 @click.group("journal")
@@ -118,7 +114,7 @@ def _show_chosen(reader: JournalReader, batches: list[str], where: Where, traceb
 
 
 def _line_of(item: JournalItem) -> str:
-    told = error_of(item) if item.error_type is not None else _value_text(item)
+    told = item.error or item.shown_value_text
     what = "" if told is None else f": {shown(told, most=_VALUE_SHOWN)}"
     attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
     return f"{shown(str(item.key))}{what} ({item.status}, {attempts}, {item.seconds:.1f} s)"
@@ -164,7 +160,7 @@ def _show_failures(reader: JournalReader, batch: str, *, most: int | None) -> No
             click.echo("  ... (--failures shows all)")
             return
         attempts = "1 attempt" if item.attempts == 1 else f"{item.attempts:,} attempts"
-        error = " ".join((error_of(item) or "").split())  # It may have several lines.
+        error = " ".join((item.error or "").split())  # It may have several lines.
         click.echo(f"  {shown(str(item.key))}: {shown(error)} ({item.status}, {attempts})")
         if most is None and item.error_traceback is not None:
             _show_traceback(item.error_traceback)
@@ -182,17 +178,16 @@ def _time(seconds: float) -> str:
     return strftime("%Y-%m-%d %H:%M:%S", localtime(seconds))
 
 
-@journal.command("export", short_help="Write the items of a batch as JSONL or CSV.")
+@journal.command("export", short_help="Write the items of a batch for other programs.")
 @_file
 @_batch
 @_where
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["jsonl", "csv"]),
-    default="jsonl",
-    show_default=True,
-    help="A JSON object per line, or CSV with the value as JSON.",
+    type=click.Choice(list(get_args(ExportForm))),
+    help="A JSON object per line; CSV, with the value as JSON; Parquet or Arrow, which need the "
+    "extra 'arrow'. By default what the name of the file says, else jsonl.",
 )
 @click.option(
     "--output",
@@ -206,100 +201,52 @@ def export(
     file: str,
     batch_name: str | None,
     where: str | None,
-    form: str,
+    form: ExportForm | None,
     output: str,
     overwrite: bool,
 ) -> int:
     """Write the items of a batch in FILE, in the order in which they were first begun.
 
-    The fields are key, status, value, error, attempts, seconds and degraded.
+    Of each: what it was and what it came to, its error with type and traceback, attempts, times,
+    tokens by kind, cost, run and model. The columns are the same for every batch.
     """
     if output != STANDARD_STREAM:
         refuse_journal_file(file, output, "--output")
-    write = _jsonl if form == "jsonl" else _csv
     chosen = where_of(where)
+
+    def matches(item: JournalItem) -> bool:
+        return chosen is None or bool(chosen.matches(of_item(item).field))
+
     with journal_errors_told(), read_journal(file) as reader:
-        items = _chosen(reader, batch_in(reader, batch_name), chosen)
-        if output != STANDARD_STREAM and Path(output).exists() and not overwrite:
+        batch = batch_in(reader, batch_name)
+        try:
+            if output == STANDARD_STREAM:
+                stdout = open_output(output, overwrite=False, stdout=sys.stdout)
+                reader.write_items(stdout, form or "jsonl", batch=batch, chosen=matches)
+            else:
+                if Path(output).exists():
+                    if not overwrite:
+                        raise FileExistsError
+                    check_not_written(output)
+                reader.export(
+                    output,
+                    batch=batch,
+                    form=form,
+                    chosen=matches,
+                    overwrite=overwrite,
+                )
+        except FileExistsError:
             raise InputError(
                 f"the file of --output, {output!r}, already exists; give another name, "
                 "or --overwrite to replace it"
-            )
-        opened: BinaryIO = open_output(output, overwrite=overwrite, stdout=sys.stdout)
-        try:
-            for line in write(items):
-                # In CSV a key can have half of a surrogate pair, as truncated text does.
-                opened.write(line.encode(errors="backslashreplace"))
+            ) from None
+        except (ImportError, ValueError) as error:
+            raise InputError(str(error)) from error
         except BrokenPipeError as error:
             raise InputError("the reader of the items is gone") from error
         except OSError as error:
             raise InputError(f"writing {output!r} failed: {error.strerror or error}") from error
-        finally:
-            if output != STANDARD_STREAM:
-                opened.close()
     return EXIT_OK
-
-
-def _jsonl(items: Iterator[JournalItem]) -> Iterator[str]:
-    for item in items:
-        error = error_of(item)
-        yield (
-            f'{{"key": {encode_value(item.key)}, "status": "{item.status}", '
-            f'"value": {_value_json(item)}, '
-            f'"error": {"null" if error is None else encode_text(error)}, '
-            f'"attempts": {item.attempts}, "seconds": {item.seconds:.6f}, '
-            f'"degraded": {"true" if item.degraded else "false"}}}\n'
-        )
-
-
-def _csv(items: Iterator[JournalItem]) -> Iterator[str]:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for item in items:
-        yield text.getvalue()
-        text.seek(0)
-        text.truncate()
-        value = _value_text(item) or ""
-        writer.writerow(
-            (
-                item.key,
-                item.status,
-                value,
-                error_of(item) or "",
-                item.attempts,
-                f"{item.seconds:.6f}",
-                "true" if item.degraded else "false",
-            )
-        )
-    yield text.getvalue()
-
-
-def _value_text(item: JournalItem) -> str | None:
-    """Return the value as it was recorded, but without the names of classes."""
-    if item.is_plain:
-        return item.value_text
-    try:
-        return encode_value(item.plain_value())
-    except Exception:  # A set, or text of the caller's own encode=; it is exported as it is.
-        return item.value_text
-
-
-def _value_json(item: JournalItem) -> str:
-    """Return the value as JSON, or as a string if it wasn't recorded as JSON."""
-    text = _value_text(item)
-    if text is None:
-        return "null"
-    try:
-        json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return encode_text(text)
-    return text
-
-
-def _refuse(constant: str) -> None:
-    """Refuse what only Python's reader accepts."""
-    raise ValueError(f"{constant} is not JSON")
 
 
 @journal.command("retry", short_help="Have items tried again by the next session.")

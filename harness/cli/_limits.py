@@ -9,15 +9,13 @@ from typing import Any
 
 from harness.cli._errors import InputError
 from harness.cli._later import named
-from harness.cli._options import BatchOptions, VerifyOptions
+from harness.cli._options import BatchOptions, EvalOptions, VerifyOptions
 from harness.limits import Limiter, LimiterStatistics
 from harness.limits._other_processes import other_process
 
 
 def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter for everything that is limited; None if nothing is."""
-    if options.rpm is options.tpm is options.concurrent is None:
-        return None
     if isinstance(options, BatchOptions) and options.fleet is not None:
         made: Limiter = named("harness.cluster:FleetLimiter")(
             options.fleet,
@@ -27,6 +25,13 @@ def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
             concurrent=options.concurrent,
         )
         return made
+    return own_limiter(options)
+
+
+def own_limiter(options: BatchOptions | EvalOptions | VerifyOptions) -> Limiter | None:
+    """Return a limiter that shares nothing with other processes; None if nothing is limited."""
+    if options.rpm is options.tpm is options.concurrent is None:
+        return None
     # Without a name, because the same limits may be those of different accounts.
     return Limiter(
         requests_per_minute=options.rpm,

@@ -6,6 +6,7 @@ What can be refused without looking at a file is refused here, while the command
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -13,6 +14,10 @@ import click
 
 from harness._words import masked
 from harness.policies import Hedge
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_DURATION = re.compile(f"(?:{_PART.pattern})+")
 
 FILE = click.Path(allow_dash=True)
 """A file, or ``-`` for a standard stream."""
@@ -44,6 +49,32 @@ def seconds(advice: str, *, zero: bool) -> Callable[[str], float]:
         raise click.BadParameter(f"{given} is not a number of seconds {allowed}; {advice}")
 
     return read
+
+
+def duration(given: str) -> float:
+    """Take a time above 0: seconds, or numbers with units, as in ``6h``, ``1h30m`` or ``45s``."""
+    seconds = _number(given)
+    if _DURATION.fullmatch(given):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(given))
+    if 0 < seconds < math.inf:
+        return seconds
+    raise click.BadParameter(
+        f"{given} is not a time above 0; write it with units, such as 6h, 90m or 1h30m, or as a "
+        "number of seconds"
+    )
+
+
+def failures(given: str) -> int | float:
+    """Take how many failures are acceptable: a count, or a share as in ``5%``."""
+    number = _number(given.removesuffix("%"))
+    if given.endswith("%") and 0 < number < 100:
+        return number / 100
+    if given.isdecimal():
+        return int(given)
+    raise click.BadParameter(
+        f"{given} is neither a whole number from 0 upwards, such as 10, nor a share between 0 and "
+        "100 percent, such as 5%"
+    )
 
 
 def dollars(given: str) -> float:

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from harness._budget import Budget
+from harness._pace import span
 from harness._words import masked
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._later import named
@@ -30,6 +31,8 @@ from harness.cli._option_values import (
     count,
     delimiter,
     dollars,
+    duration,
+    failures,
     hedge,
     seconds,
     tokens,
@@ -69,6 +72,10 @@ def _late(hedge: Hedge) -> str:
     if hedge.percentile is None:
         return f"a second attempt after {hedge.after:g} s"
     return f"a second attempt for the slowest {100 * (1 - hedge.percentile):g} %"
+
+
+def _share(most: int | float) -> str:
+    return f"{most:,}" if isinstance(most, int) else f"{100 * most:g} %"
 
 
 def _each(tokens: int | str) -> str:
@@ -411,6 +418,29 @@ class BatchOptions(_InputOptions):
         default="best-effort",
         plan="{}",
     )
+    max_failures: int | float | None = option(
+        "Start nothing more after more than N failures, or, with a percent sign, once more than "
+        "that share of the items that have ended failed; judged from the 20th on. Records that "
+        "can't be read count, what an earlier session has doesn't.",
+        "N|N%",
+        read=failures,
+        refusals=[
+            _refused(
+                lambda options, facts: options.policy == "fail-fast",
+                "{option} {value} and --policy fail-fast don't go together: that stops at the "
+                "first failure; leave one of them out",
+            )
+        ],
+        plan=lambda most: f"at most {_share(most)} failures",
+    )
+    within: float | None = option(
+        "Be done within that time, such as 6h or 90m: nothing is started that could no longer end "
+        "in it, what is in flight at its end is cancelled, and the records that are left are "
+        "skipped. --resume goes on with them.",
+        "TIME",
+        read=duration,
+        plan=lambda seconds: f"within {span(seconds)}",
+    )
     grace: float = option(
         "After Ctrl-C, how long what is in flight may take to finish.",
         "SECONDS",
@@ -522,6 +552,9 @@ class BatchOptions(_InputOptions):
         "Record there what runs when and waits for what, for harness plan and harness.observe.",
         "FILE",
         type=click.Path(),
+    )
+    with_input: bool = flag(
+        "Add the record as it was read to each item's line, as the field input."
     )
     traceback: bool = flag(
         "Add to each failed item's line where its error came from, without frames of harness, as "
@@ -709,3 +742,161 @@ def _verify(options: VerifyOptions) -> int:
 
 
 verify = command("verify", VerifyOptions, _verify)
+
+
+@attrs.frozen(kw_only=True)
+class EvalOptions(_InputOptions):
+    """Run a function or an agent on the samples of a file, and score what it returns.
+
+    TARGET is module:function or path.py:function, or an agent. It gets a record of the input
+    without the field --expected, or the one field that --prompt names.
+
+    \b
+    Examples:
+      harness eval agent.py:answer --input qa.csv --prompt question --expected answer \\
+          --scorer exact
+      harness eval app.py:agent --input qa.jsonl --prompt question --expected answer \\
+          --scorer number --repeats 5 --pass-at 3 --group topic --cluster text_id
+      harness eval app.py:agent --input qa.csv --prompt question --expected answer \\
+          --judge app.py:judge --journal eval.db --output new.jsonl --compare old.jsonl
+
+    \b
+    A call that fails counts as wrong, and is told. Means have 95 % intervals.
+
+    \b
+    Exit status: 0 if every call has its scores, 1 if some have not or a mean is below
+    --at-least, 2 for wrong usage or bad input, 130 if interrupted.
+    """
+
+    target: str = argument()
+
+    # What is read.
+
+    input: str = option(
+        "Where the samples are read from: CSV, JSONL, plain lines, Parquet, or a folder that the "
+        "package datasets wrote; - is standard input.",
+        "FILE",
+        type=FILE,
+        required=True,
+    )
+    format: Format | None = declared_in(BatchOptions, "format")
+    delimiter: str | None = declared_in(BatchOptions, "delimiter")
+    key: str | None = option(
+        "The field that names a sample; each value may be there once. By default they are counted, "
+        "from 0.",
+        "FIELD",
+    )
+    prompt: str | None = option(
+        "The field that the target gets. By default it gets the whole record, without --expected.",
+        "FIELD",
+    )
+    expected: str | None = option("The field with the right answer, for the scorers.", "FIELD")
+    group: str | None = option("Also show the means of each group, by this field.", "FIELD")
+    cluster: str | None = option(
+        "Samples with the same value here are right or wrong together, such as questions about one "
+        "text; intervals take it into account.",
+        "FIELD",
+    )
+    first: int | None = declared_in(BatchOptions, "first")
+    sample: int | None = declared_in(BatchOptions, "sample")
+    seed: int = declared_in(BatchOptions, "seed")
+
+    # How it is scored.
+
+    scorer: tuple[str, ...] = option(
+        "How outputs are scored: exact, contains, number, choice or fields; or a function of the "
+        "sample and the output, plain or async, as module:function. May be given several times.",
+        "NAME|module:function",
+        many=True,
+    )
+    judge: str | None = option(
+        "Also ask this agent, or async function of a text, whether each answer is right.",
+        "module:agent",
+    )
+    repeats: int = option(
+        "Ask each sample N times.", "N", read=count("1 asks each sample once"), default="1"
+    )
+    pass_at: int | None = option(
+        "Also show how likely one of K calls is right, without bias; needs as many --repeats.",
+        "K",
+        read=count("1 is the share of calls that are right"),
+    )
+    at_least: float | None = option(
+        "The mean of the first scorer below which the exit status is 1.", "MEAN", type=float
+    )
+    compare: str | None = option(
+        "Compare with an earlier evaluation of the same samples, which --output wrote there.",
+        "FILE",
+        type=click.Path(),
+    )
+
+    # How it is run.
+
+    limit: int = declared_in(BatchOptions, "limit")
+    model: str | None = declared_in(BatchOptions, "model")
+    prices: str | None = declared_in(BatchOptions, "prices")
+    timeout: float | None = declared_in(BatchOptions, "timeout")
+    retry: int = declared_in(BatchOptions, "retry")
+    rpm: int | None = declared_in(BatchOptions, "rpm")
+    tpm: int | None = declared_in(BatchOptions, "tpm")
+    tokens: int | None = option(
+        "How many tokens a call takes, input and output. Needs --tpm; not for agents, which count "
+        "their own.",
+        "N",
+        read=count("say how many tokens a call takes"),
+        refusals=[
+            _refused(
+                lambda options, facts: facts.is_agent is True,
+                "{option} {value} is for functions: the model of an agent counts its own tokens; "
+                "leave it out",
+            ),
+            _refused(
+                lambda options, facts: options.tpm is None,
+                "{option} {value} says what a call takes of --tpm, which is not given; give both "
+                "or none",
+            ),
+        ],
+    )
+    concurrent: int | None = declared_in(BatchOptions, "concurrent")
+    journal: str | None = option(
+        "Record outputs and judgements there, so that the same command goes on where it was "
+        "interrupted, and pays for nothing twice.",
+        "FILE",
+        type=click.Path(),
+    )
+    retry_failed: bool = flag(
+        "With a journal, try again what failed or timed out. By default that is kept.",
+        refusals=[_WITHOUT_JOURNAL],
+    )
+
+    # What is written and shown.
+
+    output: str | None = option(
+        "Write the scores there, a JSON object per call.", "FILE", type=click.Path()
+    )
+    svg: str | None = option(
+        "Draw the means and their intervals there, by --group if that is given.",
+        "FILE",
+        type=click.Path(),
+    )
+    inspect_log: str | None = option(
+        "Write a log there that the viewer of inspect-ai opens (.eval). Needs that package.",
+        "FILE",
+        type=click.Path(),
+    )
+    overwrite: bool = flag("Replace files that are already there.")
+    confusion: bool = flag("Also show what was answered instead of what.")
+    json: bool = flag("Write the means as JSON.")
+    quiet: bool = flag("Show no progress.")
+
+    @property
+    def budget_usd(self) -> None:
+        """No budget bounds an evaluation from the command line."""
+
+
+def _eval(options: EvalOptions) -> int:
+    status: int = named("harness.cli._eval:run")(options)
+    return status
+
+
+evaluation = command("eval", EvalOptions, _eval)

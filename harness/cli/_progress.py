@@ -55,6 +55,9 @@ class Progressed:
     limits: LimiterStatistics | None = None
     """The state of the limits, if there are any."""
 
+    forecast: str | None = None
+    """When it will be over, in words, if that can be told."""
+
     @property
     def seconds_left(self) -> float | None:
         """How long the rest takes at this pace; None if that is unknown."""
@@ -64,13 +67,17 @@ class Progressed:
 
     def __str__(self) -> str:
         limits = "" if self.limits is None else f"; {now_text(self.limits)}"
-        return f"{self._forms()[0]}{limits}"
+        forecast = "" if self.forecast is None else f"; forecast: {self.forecast}"
+        return f"{self._forms()[0]}{limits}{forecast}"
 
     def lines(self, width: int) -> list[str]:
         """Return as much of it as fits into lines of at most ``width`` characters."""
         lines = [first_that_fits(width, self._forms())]
         if self.limits is not None:
             lines.append(first_that_fits(width, now_forms(self.limits)))
+        if self.forecast is not None:
+            forms = [f"forecast: {self.forecast}", self.forecast, self.forecast.partition(":")[0]]
+            lines.append(first_that_fits(width, [*forms, self.forecast.partition(" needed")[0]]))
         return lines
 
     def _forms(self) -> list[str]:
@@ -123,6 +130,7 @@ async def show_progress(
     clock: Callable[[], float],
     kept_to_come: Callable[[], int] = lambda: 0,
     limiter: Limiter | None = None,
+    forecast: Callable[[], str | None] = lambda: None,
 ) -> None:
     """Show progress until cancelled.
 
@@ -144,6 +152,7 @@ async def show_progress(
                 per_second=pace.per_second(clock(), tally.done_now),
                 kept_to_come=max(0, kept_to_come()),
                 limits=None if limiter is None else limiter.statistics(),
+                forecast=forecast(),
             )
         )
 

@@ -14,7 +14,6 @@ import attrs
 
 from harness.cli._errors import InputError
 from harness.cli._files import open_input
-from harness.cli._json_value import encode_value
 from harness.cli._lines import LineReader
 from harness.cli._records import Format, format_of, parse_records
 from harness.errors import JournalError
@@ -86,7 +85,7 @@ def of_item(item: JournalItem) -> RecordedResult:
         key=item.key,
         status=item.status,
         value=_value_of(item),
-        error=error_of(item),
+        error=item.error,
         error_type=item.error_type,
         error_message=item.error_message,
         attempts=item.attempts,
@@ -98,18 +97,13 @@ def of_item(item: JournalItem) -> RecordedResult:
     )
 
 
-def error_of(item: JournalItem) -> str | None:
-    """Return an item's error as ``Type: message``; None if it has none."""
-    return None if item.error_type is None else f"{item.error_type}: {item.error_message or ''}"
-
-
 def _value_of(item: JournalItem) -> Any:
     """Return an item's value as the output of a batch would have it."""
-    text = item.value_text
+    text = item.shown_value_text
     if text is None or item.status != "ok":
         return None
     try:
-        return json.loads(text if item.is_plain else encode_value(item.plain_value()))
+        return json.loads(text)
     except Exception:  # Text of the caller's own encode=, for instance.
         return text
 

@@ -70,6 +70,12 @@ class Record:
     tokens: int = 0
     """How many tokens it uses, input and output, where a field says so."""
 
+    given: Any = attrs.field(default=attrs.Factory(lambda self: self.value, takes_self=True))
+    """The value as it was read; of an agent's record, `value` is only the prompt."""
+
+    given_text: str | None = None
+    """That as JSON, made before the function could change it; None if nobody asked."""
+
 
 class BadRecordError(Exception):
     """A record can't be read; it is among the results as failed, with this error."""

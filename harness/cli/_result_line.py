@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import attrs
+
+from harness._json_value import UnwritableValueError, encode_text, encode_value
 from harness._tracebacks import traceback_of
-from harness.cli._json_value import encode_text
 from harness.cli._records import Record
 from harness.errors import JournaledError
 from harness.fanout import Result
@@ -14,11 +17,14 @@ from harness.fanout import Result
 def result_line(result: Result[str], *, with_traceback: bool = False) -> bytes:
     """Return the line for ``result``, whose item is a record and whose value is JSON text.
 
+    If the record has its own text, the line has it too.
+
     Args:
       result: How the item ended.
       with_traceback: Whether the line has one more field, saying where its error came from.
     """
     record: Record = result.item
+    given = "" if record.given_text is None else f', "input": {record.given_text}'
     key = "null" if record.key is None else encode_text(record.key)
     if result.status == "ok":
         value, error = result.value, "null"
@@ -27,8 +33,18 @@ def result_line(result: Result[str], *, with_traceback: bool = False) -> bytes:
     return (
         f'{{"key": {key}, "index": {record.index}, "status": "{result.status}", '
         f'"value": {value}, "error": {error}, "attempts": {calls_of(result)}, '
-        f'"seconds": {result.seconds:.6f}{_traceback_field(result) if with_traceback else ""}}}\n'
+        f'"seconds": {result.seconds:.6f}{given}'
+        f"{_traceback_field(result) if with_traceback else ''}}}\n"
     ).encode()
+
+
+def with_input_text(record: Record) -> Record:
+    """Return the record with its text, for its line."""
+    try:
+        text = encode_value(record.given)
+    except UnwritableValueError:  # A number such as 1e999, which Python reads as infinite.
+        text = encode_text(json.dumps(record.given))
+    return attrs.evolve(record, given_text=text)
 
 
 def _traceback_field(result: Result[str]) -> str:

@@ -18,10 +18,11 @@ import attrs
 import trio
 
 from harness._budget import Budget
+from harness._json_value import UnwritableValueError, encode_value
 from harness._root_errors import budget_refusals
 from harness.cli._errors import InputError
+from harness.cli._forecast import Forecaster, Terms
 from harness.cli._journal import BATCH, refusal
-from harness.cli._json_value import UnwritableValueError, encode_value
 from harness.cli._limits import feasible_text, long_wait_text, now_text
 from harness.cli._progress import Display, show_progress
 from harness.cli._records import BadRecordError, Record
@@ -32,11 +33,19 @@ from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report
 from harness.cli._tally import Tally
 from harness.cli._target import Target
-from harness.errors import ClusterGoneError, FanOutError, JournaledError, JournalError
+from harness.cli._window import Window, WithinWindow
+from harness.errors import (
+    ClusterGoneError,
+    FanOutError,
+    ItemSkipped,
+    JournaledError,
+    JournalError,
+    TooManyFailuresError,
+)
 from harness.fanout import FanOutStream, Result, open_fan_out
 from harness.journal import IdentifiedJournal
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, FailFast
+from harness.policies import Attempt, BestEffort, FailFast, JoinPolicy
 from harness.runs import open_run
 
 UNKEPT_AT_MOST = 20
@@ -44,6 +53,9 @@ UNKEPT_AT_MOST = 20
 
 _OUTLOOK_SECONDS = 5.0
 """How often the journal is told how many items are expected and how far the limits are used."""
+
+_WINDOW_SECONDS = 5.0
+"""How often it is checked whether what is started can still end within the window."""
 
 BUDGET = "budget"
 """The run that has the budget of a batch."""
@@ -58,7 +70,7 @@ class Work:
     function: Target
     """Called with the record's value."""
 
-    policy: BestEffort | FailFast
+    policy: JoinPolicy
     """What a failed item does to the others."""
 
     limit: int
@@ -88,6 +100,9 @@ class Work:
     budget: Budget | None = None
     """What the whole batch may use."""
 
+    terms: Terms | None = None
+    """What a forecast starts from; None for none."""
+
     tokens_per_minute: int | None = None
     """How many tokens `limiter` allows, to warn of records that take more; None: no warning."""
 
@@ -107,12 +122,27 @@ async def run_batch(
     """
     report = Report(Tally(with_tracebacks=work.tracebacks))
     started_at = trio.current_time()
+    terms = work.terms or Terms(limit=work.limit)
+    forecaster = Forecaster(terms, work.limiter)
+
+    def to_do() -> int | None:
+        expected = reading.expected()
+        kept = report.tally.kept + max(0, lines.kept_missing)
+        return None if expected is None else max(0, expected - kept)
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_show, display, report.tally, reading, lines, work.limiter)
+        nursery.start_soon(_show, display, report.tally, reading, lines, work.limiter, forecaster)
+        batch = _Batch(work, source, lines, display, report, forecaster, reading)
         if work.journal is not None:
-            nursery.start_soon(_note_outlook, work.journal, reading, work.limiter)
-        await _Batch(work, source, lines, display, report).run()
+            nursery.start_soon(_note_outlook, work.journal, reading, work.limiter, forecaster)
+        if work.terms is not None:
+            nursery.start_soon(forecaster.keep_up, to_do, lambda: reading.tokens_each, display.say)
+        if batch.window is not None:
+            nursery.start_soon(batch.keep_window, batch.window)
+        await batch.run()
         nursery.cancel_scope.cancel()
+    if forecaster.first is not None:
+        report.forecast_seconds = forecaster.first.seconds
     report.seconds = trio.current_time() - started_at
     report.delimiter = reading.delimiter
     if work.limiter is not None:
@@ -132,7 +162,12 @@ def _feasible(work: Work, limiter: Limiter, tally: Tally) -> str | None:
 
 
 async def _show(
-    display: Display, tally: Tally, reading: Reading, lines: ResultLines, limiter: Limiter | None
+    display: Display,
+    tally: Tally,
+    reading: Reading,
+    lines: ResultLines,
+    limiter: Limiter | None,
+    forecaster: Forecaster,
 ) -> None:
     await show_progress(
         display,
@@ -141,19 +176,33 @@ async def _show(
         clock=trio.current_time,
         kept_to_come=lambda: lines.kept_missing,
         limiter=limiter,
+        forecast=forecaster.words,
     )
 
 
 async def _note_outlook(
-    journal: IdentifiedJournal, reading: Reading, limiter: Limiter | None
+    journal: IdentifiedJournal, reading: Reading, limiter: Limiter | None, forecaster: Forecaster
 ) -> None:
     """Leave in the journal, for whoever watches, what its records don't tell."""
+
+    async def note() -> None:
+        await journal.note_outlook(
+            BATCH,
+            expected=reading.expected(),
+            limits=None if limiter is None else now_text(limiter.statistics()),
+            forecast=forecaster.words(),
+            timings=forecaster.timings(),
+        )
+
     with suppress(JournalError):  # The batch itself meets the same error, and tells it.
-        while True:
-            # Not at once: a short batch needs no further commit.
-            await trio.sleep(_OUTLOOK_SECONDS)
-            limits = None if limiter is None else now_text(limiter.statistics())
-            await journal.note_outlook(BATCH, expected=reading.expected(), limits=limits)
+        await forecaster.begun.wait()
+        try:
+            while True:
+                await trio.sleep(_OUTLOOK_SECONDS)
+                await note()
+        finally:
+            with trio.CancelScope(shield=True):  # For the next session's forecast.
+                await note()
 
 
 class _Batch:
@@ -166,7 +215,14 @@ class _Batch:
         lines: ResultLines,
         display: Display,
         report: Report,
+        forecaster: Forecaster,
+        reading: Reading,
     ) -> None:
+        self._forecaster = forecaster
+        self._reading = reading
+        within = None if work.terms is None else work.terms.within
+        self.window = None if within is None else Window(within)
+        self._opened = trio.Event()
         self._work = work
         self._source = source
         self._lines = lines
@@ -187,6 +243,10 @@ class _Batch:
         limited = attrs.evolve(work.attempt, retry=retry)
         unlimited = attrs.evolve(limited, limiter=None, tokens=None)
 
+        policy = work.policy
+        if self.window is not None:
+            policy = WithinWindow(policy, self.window)
+
         def each(record: Record) -> Attempt:
             if record.problem is not None:
                 return unlimited  # It calls nothing, so it has nothing to wait for.
@@ -200,7 +260,7 @@ class _Batch:
                     open_fan_out(
                         self._call,
                         self._source,
-                        policy=work.policy,
+                        policy=policy,
                         limit=work.limit,
                         each=unlimited if limited.limiter is None else each,
                         key=_key_of,
@@ -210,6 +270,7 @@ class _Batch:
                         name=BATCH,
                     ) as self._stream,
                 ):
+                    self._opened.set()
                     async for result in self._stream:
                         if not await self._keep(result):
                             break
@@ -218,6 +279,8 @@ class _Batch:
                 # in an earlier session is raised after all of the others have ended.
                 only_kept = all(isinstance(one, JournaledError) for one in error.exceptions)
                 self._report.cut_short = not only_kept
+                too_many = first_of(error, TooManyFailuresError)
+                self._report.too_many_failures = None if too_many is None else str(too_many)
             except JournalError as error:
                 self._report.refused = refusal(error)
                 self._report.journal_error = str(error)
@@ -230,6 +293,8 @@ class _Batch:
             for result in self._stream.results if self._stream is not None else ():
                 if not await self._keep(result):
                     break
+            if self.window is not None and self.window.is_over:
+                await self._skip_rest(self.window)
             await self._write(self._lines.release)
         self._report.kept_missing = self._lines.kept_missing
         if self._stream is not None:
@@ -249,6 +314,7 @@ class _Batch:
         tally = self._report.tally
         tally.running += 1
         started_at = trio.current_time()
+        self._forecaster.call_begins(record)
         try:
             returned = await self._work.function(value)
         except ClusterGoneError as error:
@@ -262,6 +328,7 @@ class _Batch:
             tally.calls += 1
             tally.call_seconds += trio.current_time() - started_at
             tally.tokens += record.tokens
+            self._forecaster.call_ends(record)
         try:
             text = encode_value(returned)
         except UnwritableValueError as error:
@@ -270,6 +337,7 @@ class _Batch:
                 self._end_for_unwritable(error)
             raise
         self._unwritable_left = math.inf
+        self._forecaster.succeeded(record)
         return text
 
     def _end_for_unwritable(self, error: UnwritableValueError) -> None:
@@ -300,6 +368,7 @@ class _Batch:
         if not await self._write(partial(self._lines.write, line, is_kept=is_kept)):
             return False
         self._report.tally.add(result)
+        self._forecaster.ended(result)
         self._stop_if_over_budget(result)
         return True
 
@@ -335,6 +404,47 @@ class _Batch:
             self._report.over_budget = str(refusals[0])
             self._report.cut_short = True
             self._stream.run.stop("the budget is used up")
+
+    async def keep_window(self, window: Window) -> None:
+        """End the batch with its window.
+
+        Nothing more is started when it couldn't end in time: 19 of 20 items have taken less.
+        """
+        end = trio.current_time() + window.seconds
+        await self._opened.wait()
+        while True:
+            left = end - self._forecaster.typical_seconds() - trio.current_time()
+            if left <= 0:
+                break
+            await trio.sleep(min(left, _WINDOW_SECONDS))
+        window.is_over = True  # Heeded when the next item ends: only then could another start.
+        await trio.sleep_until(end)
+        assert self._stream is not None
+        self._stream.run.cancel(window.words)
+
+    async def _skip_rest(self, window: Window) -> None:
+        """Write what doesn't fit into the window as skipped, if the whole input can be read."""
+        report, tally = self._report, self._report.tally
+        unread = 0
+        kept = max(0, self._lines.kept_missing)
+        if not report.interrupted and self._reading.size_bytes is not None:
+            with suppress(InputError):  # The source keeps it.
+                async for record in self._source:
+                    await trio.lowlevel.checkpoint()
+                    unread += 1
+                    if kept:
+                        continue  # It may be one of those that the journal has.
+                    now = trio.current_time()
+                    why = ItemSkipped(f"the item was never started: {window.words}")
+                    key = _key_of(record)
+                    await self._keep(
+                        Result(record.index, key, record, None, "skipped", why, 0, now, now)
+                    )
+        left = tally.skipped + tally.cancelled + max(0, unread - kept if kept else 0)
+        if left or self._reading.total is None:
+            report.window_over = window.words
+            report.did_not_fit = left
+            report.cut_short = True
 
     def _stop(self, what_happened: str) -> None:
         self._report.interrupted = True
@@ -383,24 +493,21 @@ def _priority_of(record: Record) -> float:
     return record.priority
 
 
-def tokens_of(record: Record) -> int:
-    """Return how many tokens a record uses, as one of its fields says."""
-    return record.tokens
-
-
 def is_worth_another_attempt(error: Exception) -> bool:
     """Tell whether the same call may end differently; a bad record stays bad."""
     return not isinstance(error, BadRecordError | UnwritableValueError | InputError)
 
 
-def policy_named(name: Any, *, skip_bad: bool) -> BestEffort | FailFast:
+def policy_named(
+    name: Any, *, skip_bad: bool, max_failures: int | float | None = None
+) -> JoinPolicy:
     """Return the policy that ``--policy`` asks for.
 
     With ``skip_bad`` a record that can't be read doesn't count as a failure that stops the batch:
     that is what the option is for.
     """
     if name == "best-effort":
-        return BestEffort()
+        return BestEffort(max_failures=max_failures)
     return BestEffort(critical=_is_readable) if skip_bad else FailFast()
 
 

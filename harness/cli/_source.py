@@ -49,6 +49,14 @@ class Reading:
     delimiter: str | None = None
     """What separates the columns, once the first row of CSV was read."""
 
+    tokens: float = 0.0
+    """How many tokens the records so far take, as far as they say, or it can be guessed."""
+
+    @property
+    def tokens_each(self) -> float | None:
+        """How many tokens a record takes, on average; None if nobody knows."""
+        return self.tokens / self.records if self.tokens else None
+
     def expected(self) -> int | None:
         """Return how many records there will be: certain, extrapolated, or None if unknown."""
         if self.total is not None:
@@ -60,7 +68,10 @@ class Reading:
 
 
 class RecordSource(AsyncIterator[Record]):
-    """The records as an async iterator, for one reader."""
+    """The records as an async iterator, for one reader at a time.
+
+    Without an ``aclose``: a fan-out that stops early leaves the rest to whoever reads on.
+    """
 
     error: Exception | None
     """What ended the reading early, if anything did."""
@@ -99,11 +110,6 @@ class RecordSource(AsyncIterator[Record]):
         """End the reading; whoever waits for a record finds that there are no more."""
         self._ready.clear()
         self._batches.close()
-
-    async def aclose(self) -> None:
-        """Do what `close` does, as iterating code expects."""
-        self.close()
-        await trio.lowlevel.checkpoint()
 
 
 @asynccontextmanager

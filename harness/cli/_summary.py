@@ -71,11 +71,24 @@ class Report:
     over_budget: str | None = None
     """Why nothing more was started, if the budget was used up."""
 
+    too_many_failures: str | None = None
+    """Why nothing more was started, if too many items failed."""
+
+    window_over: str | None = None
+    """Why nothing more was started, if the window was over before the batch."""
+
+    did_not_fit: int | None = None
+    """How many records were left then, as far as the input was read."""
+
+    forecast_seconds: float | None = None
+    """How long it was to take, as it was forecast first."""
+
     totals: Totals | None = None
     """What the batch came to over all its sessions, if it has a journal."""
 
     cut_short: bool = False
-    """Whether a failed item or the budget ended it, maybe before all of the input was read."""
+    """Whether failed items, the budget or the window ended it, maybe before all of the input was
+    read."""
 
     output_is_there: bool = True
     """Whether there is an output at all; one that got no line is removed again."""
@@ -107,9 +120,14 @@ class Report:
         if self.input_error is not None:
             return EXIT_USAGE
         tally = self.tally
-        if self.errors or tally.not_ok > tally.waiting or self.over_budget is not None:
+        if self.errors or tally.not_ok > tally.waiting or self.ended_early:
             return EXIT_FAILED
         return EXIT_WAITING if tally.waiting else EXIT_OK
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether it was ended in order, with items left to do."""
+        return (self.over_budget or self.too_many_failures or self.window_over) is not None
 
     @property
     def errors(self) -> list[str]:
@@ -182,11 +200,15 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
         lines.append(f"  {report.feasible}")
     if report.over_budget is not None:
         lines.append(f"the budget is used up, and nothing more was started: {report.over_budget}")
+    if report.too_many_failures is not None:
+        lines.append(f"nothing more was started: {report.too_many_failures}")
+    if report.window_over is not None:
+        lines.append(_left_by_window(report))
     if report.totals is not None:
         lines.append(f"in all: {totals_in_words(report.totals)}")
     if report.interrupted and journal is None:
         lines.append("interrupted: what was not started is not in the results")
-    elif report.interrupted or (report.over_budget is not None and journal is not None):
+    elif report.interrupted or (report.ended_early and journal is not None):
         why = "interrupted" if report.interrupted else "unfinished"
         lines.append(f"{why}: run the same command with --resume to go on; {journal} has the rest")
     if not report.output_is_complete:
@@ -196,6 +218,17 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
     for kind, (key, text) in tally.tracebacks.items():
         lines += [f"\nthe first {kind}, of {key}:", text]
     return "\n".join(lines)
+
+
+def _left_by_window(report: Report) -> str:
+    """Say what didn't fit into the window, and name the first few."""
+    left = "what was not read" if not report.did_not_fit else f"{report.did_not_fit:,} records"
+    if report.did_not_fit == 1:
+        left = "1 record"
+    keys = ", ".join(_shortened(key, most=40) for key in report.tally.left_out)
+    more = ", ..." if (report.did_not_fit or 0) > len(report.tally.left_out) else ""
+    named = f": {keys}{more}" if keys else ""
+    return f"{report.window_over}, and {left} didn't fit{named}"
 
 
 def _shortened(text: str, *, most: int = 200) -> str:
@@ -245,6 +278,10 @@ def write_summary(report: Report, path: str, write: Callable[[str], object], **n
         "function_error": report.function_error,
         "journal_error": report.journal_error,
         "over_budget": report.over_budget,
+        "too_many_failures": report.too_many_failures,
+        "window_over": report.window_over,
+        "did_not_fit": report.did_not_fit,
+        "forecast_seconds": report.forecast_seconds and round(report.forecast_seconds, 3),
         "exit_status": report.exit_status,
     }
     try:

@@ -70,6 +70,9 @@ class Tally:
     tokens: int = 0
     """What their records say they take, where a field says so."""
 
+    left_out: list[str] = attrs.Factory(list)
+    """The keys of the first few items that were skipped or cancelled."""
+
     error_kinds: Counter[str] = attrs.Factory(Counter)
     """How often each type of error ended an item."""
 
@@ -92,8 +95,8 @@ class Tally:
 
     @property
     def done_now(self) -> int:
-        """How many items have ended in this session."""
-        return self.done - self.kept
+        """How many items have ended in this session, without those that were never started."""
+        return self.done - self.kept - self.skipped
 
     @property
     def not_ok(self) -> int:
@@ -120,6 +123,8 @@ class Tally:
             return
         setattr(self, result.status, getattr(self, result.status) + 1)
         if result.status in ("cancelled", "skipped"):
+            if len(self.left_out) < _EXAMPLES_KEPT:
+                self.left_out.append(f"{result.key}")
             return
         kind = error_type(result.error)
         if kind not in self.error_kinds and len(self.error_kinds) >= _KINDS_COUNTED:

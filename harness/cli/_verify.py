@@ -18,11 +18,12 @@ from typing import Any
 import attrs
 import click
 
+from harness._json_value import encode_value
 from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InputError
 from harness.cli._files import open_input
+from harness.cli._forecast import tokens_of
 from harness.cli._journal import content_of
-from harness.cli._json_value import encode_value
 from harness.cli._later import named
 from harness.cli._limits import limiter_of
 from harness.cli._lines import LineReader
@@ -32,12 +33,12 @@ from harness.cli._options import VerifyOptions
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
 from harness.cli._recorded import is_journal, results_in
 from harness.cli._records import Record, parse_records
-from harness.cli._run import is_worth_another_attempt, tokens_of
+from harness.cli._run import is_worth_another_attempt
 from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target
 from harness.cli._where import where_of
 from harness.journal import JournalItem
 from harness.policies import Attempt, Retry
-from harness.testing.verification import Drawn, Recorded, Sample, Verification, verify_sample
+from harness.testing.verification import Drawn, Recorded, SampleDraw, Verification, verify_sample
 
 _NAMED = 3
 """How many keys a sentence names."""
@@ -131,7 +132,7 @@ class _Finding:
           InputError: if the results or the input can't be read, or have nothing in common.
         """
         options = self._options
-        sample = Sample(options.sample, seed=options.seed, stratify=options.stratify)
+        sample = SampleDraw(options.sample, seed=options.seed, stratify=options.stratify)
         for recorded in self._recorded():
             sample.add(recorded)
         drawn = sample.draw()
@@ -178,7 +179,7 @@ class _Finding:
                 "which records they are; a journal does"
             )
 
-    def _with_records(self, drawn: Drawn, sample: Sample) -> Drawn:
+    def _with_records(self, drawn: Drawn, sample: SampleDraw) -> Drawn:
         wanted = {one.key: one for one in drawn.recorded}
         found: dict[Any, Record] = {}
         changed: list[Any] = []

@@ -129,6 +129,8 @@ def lines(found: BatchProgress, expected: int | None) -> list[str]:
     told.append(_pace(found, expected))
     if found.limits is not None:
         told.append(shown(found.limits))
+    if found.forecast is not None:
+        told.append(f"forecast: {shown(found.forecast)}")
     if found.failures:
         kinds = [f"{count:,} {shown(kind)}" for kind, count in found.failures.items()]
         more = ["..."] if len(kinds) > _KINDS_SHOWN else []

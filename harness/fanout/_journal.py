@@ -19,6 +19,7 @@ attempt with no ending was in flight when its process died.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -37,6 +38,9 @@ EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 - ``"in_flight"``: an attempt has no ending. Its process died, perhaps because of it.
 - ``"done"``, ``"failed"``: it has an ending.
 """
+
+THE_ITEM: Any = object()
+"""Stands for the item itself, where None may be one."""
 
 AttemptStatus = Literal["ok", "failed", "timed_out", "cancelled", "unstarted"]
 
@@ -76,6 +80,21 @@ class Entry:
     Empty if the item won't run."""
 
 
+class ModelUsage(NamedTuple):
+    """What the calls of models in an attempt used, by kind."""
+
+    models: Mapping[str, None]
+    """Their names, in the order they were first called."""
+
+    tokens: tuple[int, int, int, int]
+    """Of the input, of the output, and how many of the input's came from the provider's cache and
+    went into it."""
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:  # type: ignore[override]
+        one, two, three, four = map(operator.add, self.tokens, other.tokens)
+        return ModelUsage({**self.models, **other.models}, (one, two, three, four))
+
+
 class Ending(NamedTuple):
     """How an attempt ended, and whether its item ended with it.
 
@@ -113,6 +132,12 @@ class Ending(NamedTuple):
 
     error_traceback: str | None = None
     """Where the error came from, in the user's own frames; for a failure."""
+
+    run_id: str | None = None
+    """The run of the attempt; None if its function was never called."""
+
+    usage: ModelUsage | None = None
+    """What models used of the tokens; None if none was called."""
 
 
 @attrs.frozen(kw_only=True)
@@ -216,8 +241,13 @@ class FanOutBatch(Protocol):
         """How many attempts an item may have over all processes; None without a limit."""
         ...
 
-    def find(self, key: Any, item: Any) -> Entry:
+    def find(self, key: Any, item: Any, kept: Any = THE_ITEM) -> Entry:
         """Look an item up, and refuse any later item with its key.
+
+        Args:
+          key: What names it.
+          item: What makes it the same as before.
+          kept: What is kept of it, for exports; by default ``item``.
 
         Raises:
           JournalKeyError: if the key is neither text nor a whole number, is empty, or was already
@@ -364,8 +394,12 @@ class SharedBatch(FanOutBatch, Protocol):
         """
         ...
 
-    def ask(self, key: Any, item: Any, answer: Callable[[Entry], None]) -> None:
+    def ask(self, key: Any, item: Any, kept: Any, answer: Callable[[Entry], None]) -> None:
         """Ask for an item; ``answer`` is called, as ``told`` is, once it is done or this session's.
+
+        Args:
+          key, item, kept: As for `find`.
+          answer: Takes the item, once.
 
         Raises:
           JournalKeyError: as `find` does.
@@ -458,6 +492,9 @@ class BatchIdentity:
 
     content: Callable[[Any], Any] | None = None
     """Returns the part of an item that makes it the same as before; None: all of it."""
+
+    kept: Callable[[Any], Any] | None = None
+    """Returns what is kept of an item, for exports; None: its content."""
 
     form: ValueForm | None = None
     """Turns its values into plain data; None: they are plain."""

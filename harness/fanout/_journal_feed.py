@@ -12,7 +12,7 @@ The feed pulls when the clerk calls `look`, many at a time; `next` only gives wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import trio
@@ -22,7 +22,7 @@ from harness.errors import JournaledError, JournalKeyError
 from harness.fanout._dispositions import disposition, set_aside_words
 from harness.fanout._feed import Room
 from harness.fanout._job import Job
-from harness.fanout._journal import Ending
+from harness.fanout._journal import BatchIdentity, Ending
 from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
 from harness.fanout._plan import Plan
@@ -46,13 +46,14 @@ class JournalFeed:
         plan: Plan,
         source: Source,
         records: Records,
-        content: Callable[[Any], Any] | None,
+        batch: BatchIdentity,
     ) -> None:
         assert plan.key is not None
         self._key = plan.key
         self._iterator = source.iterator if isinstance(source, SyncSource) else None
         self._records = records
-        self._content = content
+        self._content = batch.content
+        self._kept = batch.kept
         self.pulled = 0
         self.room = WaitingRoom(limit=plan.first_limit, window=plan.room, priority=plan.order)
         """The items between look-up and start."""
@@ -105,14 +106,16 @@ class JournalFeed:
         try:
             key = self._key_of(item)
             content = item if self._content is None else self._content(item)
-            self.find(index, item, key, content)
+            kept = content if self._kept is None else self._kept(item)
+            self.find(index, item, key, content, kept)
         except Exception as error:
             host.hand_on(host.skip(Job(index, item)))
             self._records.fail(error)
 
-    def find(self, index: int, item: Any, key: Any, content: Any) -> None:
+    def find(self, index: int, item: Any, key: Any, content: Any, kept: Any) -> None:
         """Look an item up by its key."""
-        self.place(JournaledJob(index, item, key, self._records.batch.find(key, content)))
+        entry = self._records.batch.find(key, content, kept)
+        self.place(JournaledJob(index, item, key, entry))
 
     def place(self, job: JournaledJob) -> None:
         """Put an item that was looked up where it belongs."""

@@ -12,7 +12,7 @@ import attrs
 
 from harness._approvals import ParkedRuns
 from harness.fanout._job import Job
-from harness.fanout._journal import AttemptStatus, Ending, Entry
+from harness.fanout._journal import AttemptStatus, Ending, Entry, ModelUsage
 from harness.fanout._result import ResultStatus
 
 
@@ -45,14 +45,37 @@ class Recorded:
 
     cost_usd: float = 0.0
 
+    run_id: str | None = None
+
+    usage: ModelUsage | None = None
+    """What the models that were called used, by kind."""
+
     def spent(self, tokens: int, cost_usd: float) -> None:
         """Note what was used in the attempt's run or below it."""
         self.tokens += tokens
         self.cost_usd += cost_usd
 
+    def called_model(self, model: str, tokens: tuple[int, int, int, int]) -> None:
+        """Note what a call of a model used."""
+        self.used(ModelUsage({model: None}, tokens))
+
+    def used(self, usage: ModelUsage | None) -> None:
+        """Note what models used by kind, besides what is noted."""
+        if self.usage is None or usage is None:
+            self.usage = self.usage or usage
+        else:
+            self.usage = self.usage + usage
+
     def ending(self, status: AttemptStatus, **more: Any) -> Ending:
         """Return how this attempt ended, with what it used."""
-        return Ending(status=status, tokens=self.tokens, cost_usd=self.cost_usd, **more)
+        return Ending(
+            status=status,
+            tokens=self.tokens,
+            cost_usd=self.cost_usd,
+            run_id=self.run_id,
+            usage=self.usage,
+            **more,
+        )
 
 
 class Verdict(NamedTuple):

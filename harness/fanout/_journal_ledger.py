@@ -87,9 +87,12 @@ def books_for(
       ValueError: if the plan asks for what the journal can't do.
     """
     records = Records()
-    feed = (SharedFeed if shared else JournalFeed)(plan, source, records, batch.content)
+    feed = (SharedFeed if shared else JournalFeed)(plan, source, records, batch)
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
+
+_UNUSED = Recorded(0)
+"""Stands for an attempt at an item whose function was never called."""
 
 UNKEPT_AT_MOST = 20
 """If the first so many values can't be recorded, no other will be: the fan-out ends."""
@@ -324,6 +327,7 @@ class JournalLedger:
 
         The keys have to be the same in every process.
         """
+        meter.run_id = run.id
         add_meter(run, meter)
         assert run._locals is not None
         run._locals[LASTING_KEY] = job.entry.effects_key
@@ -376,6 +380,7 @@ class JournalLedger:
             self._records.record_ended()  # What is given back no longer counts below.
         if decided is not None and job.by_fallback is not None:
             decided.spent(job.by_fallback.tokens, job.by_fallback.cost_usd)
+            decided.used(job.by_fallback.usage)
         if status == "ok":
             job.owed = False
             self._unkept_left = math.inf
@@ -444,8 +449,7 @@ class JournalLedger:
         else:
             error_type, message = told(value)
             traceback = traceback_of(value)
-        used = decided or job.by_fallback
-        tokens, cost_usd = (0, 0.0) if used is None else (used.tokens, used.cost_usd)
+        used = decided or job.by_fallback or _UNUSED
         # By position: keywords take twice as long, and this happens once per item.
         ending = Ending(
             status,
@@ -455,9 +459,11 @@ class JournalLedger:
             text,
             error_type,
             message,
-            tokens,
-            cost_usd,
+            used.tokens,
+            used.cost_usd,
             traceback,
+            used.run_id,
+            used.usage,
         )
         self._records.keep(result, job.entry, None if decided is None else decided.number, ending)
 

@@ -9,12 +9,11 @@ The answers come between two steps of trio's loop. What they ask for is done by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from harness.fanout._feed import Room
 from harness.fanout._job import Job
-from harness.fanout._journal import Entry, SharedBatch
+from harness.fanout._journal import BatchIdentity, Entry, SharedBatch
 from harness.fanout._journal_feed import LOOKED_UP_AT_ONCE, JournalFeed
 from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
@@ -34,9 +33,9 @@ class SharedFeed(JournalFeed):
         plan: Plan,
         source: Source,
         records: Records,
-        content: Callable[[Any], Any] | None,
+        batch: BatchIdentity,
     ) -> None:
-        super().__init__(plan, source, records, content)
+        super().__init__(plan, source, records, batch)
         if plan.order is not None and plan.order.serial_by is not None:
             raise ValueError(
                 "serial_by= can't be kept in a journal that was opened with join=True: another "
@@ -64,13 +63,13 @@ class SharedFeed(JournalFeed):
         free = len(self._asked) - (self._batch.held if self._listens else 0)
         return free < LOOKED_UP_AT_ONCE and super().may_pull(room)
 
-    def find(self, index: int, item: Any, key: Any, content: Any) -> None:
+    def find(self, index: int, item: Any, key: Any, content: Any, kept: Any) -> None:
         """Ask for an item by its key."""
         job = Job(index, item)
         job.key = key
         self._asked[index] = job
         try:
-            self._batch.ask(key, content, lambda entry: self._answer(index, entry))
+            self._batch.ask(key, content, kept, lambda entry: self._answer(index, entry))
         except BaseException:
             del self._asked[index]
             raise

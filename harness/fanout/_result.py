@@ -413,6 +413,28 @@ class Results(Sequence[Result[T_co]]):
             tally.add(result)
         return tally.summary(hedges=self._hedges, never_started=self._never_started)
 
+    def to_pandas(self) -> Any:
+        """Return the results as a ``pandas.DataFrame``, a row for each item in input order.
+
+        Its columns are index, key, status, input, value, error, error_type, error_message,
+        traceback, degraded, attempts, seconds and run_id. Items and values are as they are.
+
+        Raises:
+          ImportError: if pandas isn't installed; it comes with the extra ``pandas``.
+        """
+        return import_module("harness.fanout._table").to_pandas(self)
+
+    def to_polars(self) -> Any:
+        """Return the results as a ``polars.DataFrame``, a row for each item in input order.
+
+        The columns are those of `to_pandas`, but items and values are texts of JSON: polars has one
+        type per column. What JSON has no form for is a string with its ``repr``.
+
+        Raises:
+          ImportError: if polars isn't installed; it comes with the extra ``polars``.
+        """
+        return import_module("harness.fanout._table").to_polars(self)
+
     def raise_if_incomplete(self) -> None:
         """Raise a `FanOutError` with one entry per gap, if there are any.
 

@@ -7,16 +7,16 @@ journal.
 
 from harness.fanout import Totals
 from harness.journal._backup import backup_journal
+from harness.journal._export import ExportForm
 from harness.journal._inspect import (
     BatchInfo,
-    ItemStatus,
     JournalEditor,
-    JournalItem,
     JournalReader,
     WaitingItem,
     edit_journal,
     read_journal,
 )
+from harness.journal._item import ItemStatus, JournalItem
 from harness.journal._journal import IdentifiedJournal, Journal, open_journal
 from harness.journal._watch import BatchProgress, BatchState
 
@@ -24,6 +24,7 @@ __all__ = [
     "BatchInfo",
     "BatchProgress",
     "BatchState",
+    "ExportForm",
     "IdentifiedJournal",
     "ItemStatus",
     "Journal",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 import trio
@@ -18,6 +18,7 @@ from harness._approvals import Parked
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
+from harness.fanout._journal import THE_ITEM
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
 from harness.journal._index import KeyIndex, Known
@@ -27,6 +28,8 @@ from harness.journal._queries import forgotten_name, stored
 from harness.journal._totals import totals_of
 from harness.journal._writer import GROUP_CHARACTERS_AT_MOST, Acknowledge, Writer
 from harness.runs._keys import item_key
+
+T = TypeVar("T")
 
 READ_AT_ONCE = 200
 """Endings fetched in one query."""
@@ -45,6 +48,8 @@ Ended = tuple[Entry, int | None, Ending]
 class _Entry(Entry):
     row: Row | None = None
     """Its row, until it is written."""
+    input: str | None = None
+    """What is kept of it, until that is written."""
 
 
 class Identity(NamedTuple):
@@ -54,6 +59,8 @@ class Identity(NamedTuple):
     key_json: str
     digest: bytes
     input_hash: bytes
+    text: str | None
+    """What is to be kept of it if it is new."""
 
 
 @attrs.define(eq=False)
@@ -99,6 +106,7 @@ class JournalBatch:
     """For items that wait for approvals: the number of the record that says so."""
     _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
     """How often items were forgotten, by `forgotten_name`."""
+    _keep_inputs: bool = attrs.field(alias="keep_inputs")
 
     @property
     def items(self) -> int:
@@ -107,8 +115,13 @@ class JournalBatch:
 
     # What is known ----------------------------------------------------------------------------
 
-    def find(self, key: Any, item: Any) -> Entry:
+    def find(self, key: Any, item: Any, kept: Any = THE_ITEM) -> Entry:
         """Look an item up, and refuse any later item with its key.
+
+        Args:
+          key: What names it.
+          item: What makes it the same as before.
+          kept: What is kept of it, for exports; by default ``item``.
 
         Raises:
           JournalKeyError: if the key is neither text nor a whole number, is empty, or was already
@@ -116,9 +129,9 @@ class JournalBatch:
           JournalValueError: if the item has no content that can be compared with an earlier one.
           JournalClosedError: if the batch is closed.
         """
-        return self._entry(*self._look_up(key, item))
+        return self._entry(*self._look_up(key, item, kept))
 
-    def _look_up(self, key: Any, item: Any) -> tuple[Identity, Known | None]:
+    def _look_up(self, key: Any, item: Any, kept: Any) -> tuple[Identity, Known | None]:
         """Return what identifies an item, and what earlier sessions recorded of it."""
         self._writer.check()
         if self._closed is None:
@@ -132,14 +145,17 @@ class JournalBatch:
                 f"two items of batch {self.name!r} have the key {repr_of(key)}; with a journal "
                 "every item needs a key of its own, by which it is known in the next session"
             )
-        return Identity(key, key_json, digest, input_hash), known
+        text = None
+        if self._keep_inputs and (known is None or known.input_hash != input_hash):
+            text = self._codec.input_text(item if kept is THE_ITEM else kept)
+        return Identity(key, key_json, digest, input_hash, text), known
 
     def _entry(self, identity: Identity, known: Known | None) -> Entry:
-        key, key_json, digest, input_hash = identity
+        key, key_json, digest, input_hash, text = identity
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()
             row = (number, self._batch, digest, key_json, input_hash)
-            entry = _Entry(number, key, "new", row=row)
+            entry = _Entry(number, key, "new", row=row, input=text)
             entry.effects_key = self._effects_key(key_json, input_hash)
             return entry
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
@@ -281,9 +297,16 @@ class JournalBatch:
           then: Called once, with the error if it can't be made durable. It must not raise.
           alone: Whether nothing else is in flight.
         """
-        rows, numbers = self._begin(entries, alone)
+        numbers: list[int] = []
+        *parts, last = _parts(entries, [_characters(entry) for entry in entries])
+        for part in parts:
+            rows, begun = self._begin(part, alone)
+            # If that fails, what comes after it fails too, and says so.
+            self._writer.record(rows, _nobody_waits)
+            numbers += begun
+        rows, begun = self._begin(last, alone)
         self._writer.record(rows, then)
-        return numbers
+        return numbers + begun
 
     async def end(self, entry: Entry, attempt: int | None, ending: Ending) -> None:
         """Record how an attempt ended, and return once that is durable.
@@ -309,18 +332,10 @@ class JournalBatch:
           ended: For each, what `end` takes.
           then: Called once, with the error if it can't be made durable. It must not raise.
         """
-        part: list[Ended] = []
-        characters = 0
-        for one in ended:
-            value = one[2].value
-            if value is not None:
-                characters += len(value)
-                if part and characters > GROUP_CHARACTERS_AT_MOST:
-                    # If that fails, what comes after it fails too, and says so.
-                    self._writer.record(self._end(part), _nobody_waits)
-                    part, characters = [], len(value)
-            part.append(one)
-        self._writer.record(self._end(part), then)
+        *parts, last = _parts(ended, [len(one[2].value or "") for one in ended])
+        for part in parts:
+            self._writer.record(self._end(part), _nobody_waits)
+        self._writer.record(self._end(last), then)
 
     async def flush(self) -> None:
         """Wait until everything recorded before is durable.
@@ -364,26 +379,27 @@ class JournalBatch:
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()
         now = self._clock.now()
-        items: list[Any] = []
-        attempts: list[Any] = []
+        rows: Rows = {"harness_items": [], "harness_inputs": [], "harness_attempts": []}
+        attempts = rows["harness_attempts"]
         numbers: list[int] = []
         for entry in entries:
             number = self._numbers.next_event()
-            _add_item(entry, items)
+            _add_item(entry, rows)
             attempts += number, entry.id, self.session, int(alone), now
             numbers.append(number)
             entry.attempts += 1
-        return {"harness_items": items, "harness_attempts": attempts}, numbers
+        return rows, numbers
 
     def _end(self, ended: Sequence[Ended]) -> Rows:
         self._writer.check()
         now = self._clock.now()
-        items: list[Any] = []
-        endings: list[Any] = []
+        names = ("harness_items", "harness_inputs", "harness_endings", "harness_usage")
+        rows: Rows = {name: [] for name in names}
+        endings = rows["harness_endings"]
         for entry, attempt, ending in ended:
             number = self._numbers.next_event()
             is_final = ending.final and ending.status not in _GIVEN_BACK
-            _add_item(entry, items)
+            _add_item(entry, rows)
             endings += (
                 number,
                 entry.id,
@@ -401,20 +417,44 @@ class JournalBatch:
                 # Databases don't take nan as a number, and one item's must not cost the journal.
                 ending.cost_usd if math.isfinite(ending.cost_usd) else 0.0,
                 words_to_text(ending.error_traceback),
+                ending.run_id,
             )
+            if ending.usage is not None:
+                models, tokens = ending.usage
+                named = words_to_text(", ".join(models))
+                counts = (min(count, _TOKENS_AT_MOST) for count in tokens)
+                rows["harness_usage"] += number, entry.id, named, *counts
             if is_final:
                 entry.ending = number
             elif attempt is not None and ending.status in _GIVEN_BACK:
                 entry.attempts -= 1
-        return {"harness_items": items, "harness_endings": endings}
+        return rows
+
+
+def _parts(records: Sequence[T], characters: list[int]) -> Iterator[Sequence[T]]:
+    """Yield the records in parts that aren't too long for one transaction; at least one."""
+    start = total = 0
+    if sum(characters) > GROUP_CHARACTERS_AT_MOST:
+        for place, count in enumerate(characters):
+            total += count
+            if place > start and total > GROUP_CHARACTERS_AT_MOST:
+                yield records[start:place]
+                start, total = place, count
+    yield records[start:]
+
+
+def _characters(entry: Entry) -> int:
+    return len(entry.input or "") if isinstance(entry, _Entry) else 0
 
 
 def _nobody_waits(_: BaseException | None) -> None:
     pass
 
 
-def _add_item(entry: Entry, items: list[Any]) -> None:
+def _add_item(entry: Entry, rows: Rows) -> None:
     assert isinstance(entry, _Entry), "an entry comes from `find`"
     if entry.row is not None:
-        items += entry.row
-        entry.row = None
+        rows["harness_items"].extend(entry.row)
+        if entry.input is not None:
+            rows["harness_inputs"].extend((entry.id, entry.input))
+        entry.row = entry.input = None

@@ -104,14 +104,14 @@ class SharedJournalBatch(JournalBatch):
         """Have ``told`` called after each answer, with the error if there can be none."""
         self._told = told
 
-    def ask(self, key: Any, item: Any, answer: Callable[[Entry], None]) -> None:
+    def ask(self, key: Any, item: Any, kept: Any, answer: Callable[[Entry], None]) -> None:
         """Ask for an item; ``answer`` is called once it is known as done, or this session's.
 
         Raises:
           JournalKeyError: as `find` does.
           JournalValueError: as `find` does.
         """
-        identity, known = self._look_up(key, item)
+        identity, known = self._look_up(key, item, kept)
         if (entry := self._done(identity, known)) is not None:
             answer(entry)
         else:

@@ -17,7 +17,7 @@ from typing import Any
 from harness._content import content_hash
 from harness._words import error_in_words, repr_of
 from harness.errors import JournalKeyError, JournalValueError
-from harness.journal._values import TAG, Values
+from harness.journal._values import TAG, Shown, Values
 
 DIGEST_BYTES = 16
 """Among a billion keys, the chance of mistaking one for another is 1 in 10 ** 20."""
@@ -132,7 +132,7 @@ class Codec:
         classes: Collection[type] = (),
     ) -> None:
         self._encode = encode
-        self._values = Values(classes)
+        self._values: Values = Values(classes)
         self._from_text: Callable[[str], Any] = self._values.read if decode is None else decode
 
     def knowing(self, classes: Collection[type]) -> Codec:
@@ -231,6 +231,13 @@ class Codec:
             text = "content " + self._content_of(item)
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
+    def input_text(self, item: Any) -> str | None:
+        """Return an item in the form JSON has for it, to be exported; None if it has none."""
+        try:
+            return _INPUTS.encode(item)[0]
+        except JournalValueError:
+            return None
+
     def _content_of(self, item: Any) -> str:
         try:
             return content_hash(item, exact=True)
@@ -256,3 +263,14 @@ class Codec:
             f"the value {repr_of(value)}, a {type(value).__name__}, can't be recorded as JSON: "
             f"{why}; return plain data, or give open_journal() encode= and decode= for it"
         )
+
+
+class _InputCodec(Codec):
+    """Writes inputs, which no session reads back into their classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values = Shown()
+
+
+_INPUTS = _InputCodec()

@@ -15,17 +15,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, BinaryIO
 
 import attrs
 
 from harness._approvals import Answer, Parked, WaitingCall, answered, waiting_in
+from harness._frames import WHOLE_AT_MOST, to_pandas, to_polars
 from harness._words import repr_of
 from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
 from harness.journal._backend import Backend, Row
-from harness.journal._codec import Codec, digest_of_key, key_from_json, key_to_json
-from harness.journal._kept_bytes import drop_unused
+from harness.journal._codec import digest_of_key, key_from_json, key_to_json
+from harness.journal._export import (
+    EXPORTED,
+    ExportForm,
+    form_of,
+    row_of,
+    write_items,
+    written_whole,
+)
+from harness.journal._item import ItemStatus, JournalItem
+from harness.journal._kept_bytes import drop_unused, is_kept_apart, put_together
 from harness.journal._open import open_for_reading, open_for_writing
 from harness.journal._owner import this_process
 from harness.journal._queries import (
@@ -35,14 +45,16 @@ from harness.journal._queries import (
     last_numbers,
     views_of_items,
 )
+from harness.journal._schema import COLUMNS
 from harness.journal._totals import totals_of
-from harness.journal._values import TAG, Shown
-from harness.journal._watch import BatchProgress, forget_outlook, latest_batch, progress_of
-
-ItemStatus = Literal["ok", "failed", "timed_out", "in_flight", "waiting", "open"]
-"""What an item came to: an ending; or ``"in_flight"``: an attempt has none, as it is running or its
-process died; ``"waiting"``: for a person's approval, or for the session after it; or ``"open"``:
-cut short, or to be tried again."""
+from harness.journal._values import shown_text, shown_value
+from harness.journal._watch import (
+    BatchProgress,
+    forget_outlook,
+    latest_batch,
+    outlook_of,
+    progress_of,
+)
 
 ROWS_PER_CHANGE = 500
 """Keys handled in one statement."""
@@ -50,6 +62,10 @@ ROWS_PER_CHANGE = 500
 _ITEM_COLUMNS = (
     "v.key, v.status, v.value, v.error_type, v.error_message, v.error_traceback, v.degraded, "
     "v.attempts, v.ended_at, v.seconds, v.tokens, v.cost_usd, v.input_hash"
+)
+_DETAILS = (
+    "v.input, v.run_id, v.model, v.input_tokens, v.output_tokens, v.cached_input_tokens, "
+    "v.cache_write_input_tokens"
 )
 
 
@@ -88,76 +104,6 @@ class WaitingItem:
 
     calls: tuple[WaitingCall, ...]
     """The calls that nobody has answered yet."""
-
-
-@attrs.frozen(kw_only=True)
-class JournalItem:
-    """What a journal knows of an item."""
-
-    key: str | int
-    """Its key, the same in every session."""
-
-    status: ItemStatus
-    """What it came to."""
-
-    value_text: str | None
-    """The value as it was recorded: JSON, unless the journal has ``encode=``; None if the status
-    isn't ok."""
-
-    error_type: str | None
-    """The name of the error's class; None if it hasn't failed."""
-
-    error_message: str | None
-    """What the error says; None if it hasn't failed."""
-
-    error_traceback: str | None
-    """Where it came from, in the user's own frames; None if it hasn't failed, or was never
-    raised."""
-
-    degraded: bool
-    """Whether the value came from the fallback."""
-
-    attempts: int
-    """Attempts that count; cancelled ones don't."""
-
-    ended_at: float | None
-    """When it ended, in seconds since the epoch; None if it hasn't."""
-
-    seconds: float
-    """How long its last attempt took, in seconds."""
-
-    tokens: int = 0
-    """The tokens that its attempts used."""
-
-    cost_usd: float = 0.0
-    """What they cost, in dollars."""
-
-    input_hash: bytes = attrs.field(default=b"", eq=False, repr=False)
-    """A hash of what the item was; `is_of` compares with it."""
-
-    def is_of(self, item: Any) -> bool:
-        """Return whether it was run for an item with this content.
-
-        Args:
-          item: What the batch recorded as the content of the item.
-
-        Raises:
-          JournalValueError: if that has no visible content.
-        """
-        return Codec().hash_input(item) == self.input_hash
-
-    def plain_value(self) -> Any:
-        """Return the value without its classes: of objects only the fields.
-
-        Raises:
-          Exception: if it was recorded with ``encode=``, as anything but JSON.
-        """
-        return None if self.value_text is None else Shown().read(self.value_text)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it was recorded as JSON has it, without classes."""
-        return self.value_text is None or TAG not in self.value_text
 
 
 def _settings_shown(text: str) -> dict[str, Any]:
@@ -223,6 +169,16 @@ class JournalReader:
             raise JournalError(f"the journal {self.name!r} has no batches")
         return progress_of(self._backend, self._number_of(name), name)
 
+    def timings(self, batch: str) -> list[list[float | None]]:
+        """Return what some items of a batch took, as its last session noted; empty if it hasn't.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        self._number_of(batch)
+        timings: list[list[float | None]] = outlook_of(self._backend, batch).get("timings", [])
+        return timings
+
     def counts(self, batch: str) -> dict[ItemStatus, int]:
         """Return how many items came to what, without zeros.
 
@@ -237,13 +193,19 @@ class JournalReader:
         return dict(counts)
 
     def items(
-        self, batch: str, statuses: Iterable[ItemStatus] | None = None
+        self,
+        batch: str,
+        statuses: Iterable[ItemStatus] | None = None,
+        *,
+        details: bool = False,
     ) -> Iterator[JournalItem]:
         """Yield a batch's items in the order they were first begun.
 
         Args:
           batch: Its name.
           statuses: Only items that came to one of these; all by default.
+          details: Whether to read what they were, their runs, and what models used for them, too.
+            That takes longer.
 
         Raises:
           JournalError: if there is no such batch.
@@ -254,7 +216,9 @@ class JournalReader:
         if wanted is not None:
             places = ", ".join("?" * len(wanted)) or "NULL"
             end = f"WHERE v.status IN ({places}) {end}"
-        return self._yield_items(self._items(_ITEM_COLUMNS, number, wanted or (), end=end))
+        columns = f"{_ITEM_COLUMNS}, {_DETAILS}" if details else _ITEM_COLUMNS
+        rows = self._items(columns, number, wanted or (), end=end, details=details)
+        return self._yield_items(rows)
 
     def waiting(self, batch: str) -> Iterator[WaitingItem]:
         """Yield a batch's items with tool calls that nobody has approved or denied yet.
@@ -270,6 +234,127 @@ class JournalReader:
             if calls := waiting_in(self._parked(int(record))):
                 yield WaitingItem(key=self._read_json(key, key_from_json), calls=tuple(calls))
 
+    def export(
+        self,
+        output: str | os.PathLike[str],
+        *,
+        batch: str | None = None,
+        form: ExportForm | None = None,
+        chosen: Callable[[JournalItem], object] | None = None,
+        overwrite: bool = False,
+    ) -> int:
+        """Write a batch's items to a file for other programs; of a million, a few at a time.
+
+        Args:
+          output: The file, which appears when it is complete.
+          batch: The name of the batch; None if there is only one.
+          form: ``"jsonl"``, ``"csv"``, ``"parquet"`` or ``"arrow"``; by default what the name of
+            the file says. The last two need the extra ``arrow``.
+          chosen: Tells whether an item is written; all are by default.
+          overwrite: Whether to replace a file that is there.
+
+        Returns:
+          How many items were written.
+
+        Raises:
+          ValueError: if neither the name nor ``form`` says how to write the file.
+          JournalError: if there is no such batch, or more than one and none was named.
+          FileExistsError: if the file is there already.
+          ImportError: if a package isn't installed that the form needs.
+          OSError: if the file can't be written.
+        """
+        how = form_of(output, form)
+        name = self._named(batch)
+        with written_whole(os.fspath(output), overwrite=overwrite) as file:
+            return self.write_items(file, how, batch=name, chosen=chosen)
+
+    def write_items(
+        self,
+        file: BinaryIO,
+        form: ExportForm,
+        *,
+        batch: str | None = None,
+        chosen: Callable[[JournalItem], object] | None = None,
+    ) -> int:
+        """Write a batch's items to an open file; otherwise as `export`.
+
+        Args:
+          file: Where they go, such as ``sys.stdout.buffer``.
+          form: How they are written.
+          batch: The name of the batch; None if there is only one.
+          chosen: Tells whether an item is written; all are by default.
+
+        Returns:
+          How many items were written.
+
+        Raises:
+          JournalError: if there is no such batch, or more than one and none was named.
+          ImportError: if a package isn't installed that the form needs.
+          OSError: if the file can't be written.
+        """
+        name = self._named(batch)
+        items = self.items(name, details=True)
+        whole_keys = form in ("parquet", "arrow") and self._has_whole_keys(name)
+        return write_items(filter(chosen, items) if chosen else items, file, form, whole_keys)
+
+    def to_pandas(self, batch: str | None = None) -> Any:
+        """Return a batch's items as a ``pandas.DataFrame``, with the columns of an export.
+
+        What an item was and its value are Python objects, of classes only the fields.
+
+        Args:
+          batch: The name of the batch; None if there is only one.
+
+        Raises:
+          JournalError: if there is no such batch, or more than one and none was named.
+          ImportError: if pandas isn't installed; it comes with the extra ``pandas``.
+        """
+        items = self.items(self._named(batch), details=True)
+        return to_pandas(
+            EXPORTED, (row_of(item, shown_value) for item in items), subject="to_pandas()"
+        )
+
+    def to_polars(self, batch: str | None = None) -> Any:
+        """Return a batch's items as a ``polars.DataFrame``, with the columns of an export.
+
+        What an item was and its value are texts of JSON: polars has one type per column.
+
+        Args:
+          batch: The name of the batch; None if there is only one.
+
+        Raises:
+          JournalError: if there is no such batch, or more than one and none was named.
+          ImportError: if polars isn't installed; it comes with the extra ``polars``.
+        """
+        items = self.items(self._named(batch), details=True)
+        return to_polars(
+            EXPORTED, (row_of(item, shown_text) for item in items), subject="to_polars()"
+        )
+
+    def _named(self, batch: str | None) -> str:
+        """Return the name of a batch, which is the only one if none is given."""
+        if batch is not None:
+            return batch
+        names = [info.name for info in self.batches()]
+        if len(names) != 1:
+            known = ", ".join(map(repr, names)) or "none"
+            raise JournalError(
+                f"the journal {self.name!r} has {known}; say which batch is meant, with batch="
+            )
+        return names[0]
+
+    def _has_whole_keys(self, batch: str) -> bool:
+        """Return whether all keys of a batch are numbers for a column of whole ones."""
+        # As JSON, a text begins with quotes. A number with as many digits may still be too large.
+        digits = len(str(WHOLE_AT_MOST)) - 1
+        query = (
+            "SELECT count(*) FROM harness_items WHERE batch = ? AND id >= "
+            "(SELECT min(first_item) FROM harness_sessions WHERE batch = ?) "
+            f"AND (key LIKE '\"%' OR length(key) > {digits})"
+        )
+        number = self._number_of(batch)
+        return not self._backend.fetch(query, (number, number))[0][0]
+
     def _parked(self, record: int) -> Parked:
         rows = self._backend.fetch("SELECT value FROM harness_endings WHERE id = ?", (record,))
         states: Parked = self._read_json(rows[0][0], json.loads)
@@ -278,7 +363,12 @@ class JournalReader:
     def _yield_items(self, rows: Iterator[Row]) -> Iterator[JournalItem]:
         for row in rows:
             key, status, value, error_type, error_message, traceback, *numbers = row
-            degraded, attempts, at, seconds, tokens, cost_usd, input_hash = numbers
+            degraded, attempts, at, seconds, tokens, cost_usd, input_hash, *details = numbers
+            given, run_id, model, *kinds = details or 7 * [None]
+            if details:
+                given, value = map(self._whole, (given, value))
+            counts = (None if one is None else int(one) for one in kinds)  # They may be decimals.
+            read, written, cached, cache_write = counts
             yield JournalItem(
                 key=self._read_json(key, key_from_json),
                 status=status,
@@ -292,14 +382,34 @@ class JournalReader:
                 seconds=seconds,
                 tokens=int(tokens),
                 cost_usd=float(cost_usd),
+                input_text=given,
+                run_id=run_id,
+                model=model,
+                input_tokens=read,
+                output_tokens=written,
+                cached_input_tokens=cached,
+                cache_write_input_tokens=cache_write,
                 input_hash=bytes(input_hash),
             )
 
+    def _whole(self, text: str | None) -> str | None:
+        """Return a text with its large bytes; who reads no details sees only their digests."""
+        if text is None or not is_kept_apart(text):
+            return text
+        return put_together(self._backend, text)
+
     def _items(
-        self, columns: str, batch: int, arguments: Row = (), *, end: str, item: int | None = None
+        self,
+        columns: str,
+        batch: int,
+        arguments: Row = (),
+        *,
+        end: str,
+        item: int | None = None,
+        details: bool = False,
     ) -> Iterator[Row]:
         """Yield columns of a batch's items; ``end`` is the end of the query, with its arguments."""
-        views = views_of_items(self._backend, batch, item)
+        views = views_of_items(self._backend, batch, item, details=details)
         return chain.from_iterable(
             self._backend.stream(f"SELECT {columns} FROM ({view}) v {end}", arguments)
             for view in views
@@ -354,7 +464,8 @@ class JournalEditor(JournalReader):
         # Not a real ending: it closes what came before, and the item starts over.
         rows: list[Any] = []
         for event, item in enumerate(items, last + 1):
-            rows += event, item, None, None, "reopened", 0, 0, now, 0.0, *3 * [None], 0, 0.0, None
+            rows += event, item, None, None, "reopened", 0, 0, now, 0.0, *3 * [None], 0, 0.0
+            rows += None, None
         self._backend.write({"harness_endings": rows})
         return len(items)
 
@@ -390,7 +501,7 @@ class JournalEditor(JournalReader):
         last, _ = last_numbers(self._backend)
         # No attempt and no ending: a later record of the runs that wait.
         row = [last + 1, item, None, None, "answered", 0, 0, time.time(), 0.0, json.dumps(after)]
-        row += ["ApprovalPending", None, 0, 0.0, None]
+        row += ["ApprovalPending", None, 0, 0.0, None, None]
         self._backend.write({"harness_endings": row})
         return calls
 
@@ -532,9 +643,12 @@ def _deletions(batch: int, digests: list[bytes]) -> list[tuple[str, Row]]:
 def _deletions_where(condition: str, row: Row) -> list[tuple[str, Row]]:
     """Return the statements that delete matching items and what is recorded of them."""
     items = f"harness_items WHERE {condition}"
+    of_items = [table for table in COLUMNS if table != "harness_items"]
     return [
-        (f"DELETE FROM harness_attempts WHERE item IN (SELECT id FROM {items})", row),
-        (f"DELETE FROM harness_endings WHERE item IN (SELECT id FROM {items})", row),
+        *(
+            (f"DELETE FROM {table} WHERE item IN (SELECT id FROM {items})", row)
+            for table in of_items
+        ),
         (f"DELETE FROM {items}", row),
     ]
 

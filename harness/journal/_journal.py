@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import warnings
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Literal
@@ -85,6 +85,8 @@ class Journal(JournalEffects):
     kept: Literal["raise", "return"]
     """What becomes of failures from earlier sessions under a policy that raises failures."""
 
+    _keep_inputs: bool = attrs.field(alias="keep_inputs")
+    """Whether the items themselves are kept, for exports."""
     _owner: Owner = attrs.field(alias="owner")
     _numbers: Numbers = attrs.field(alias="numbers")
     _last_event_before: int = attrs.field(alias="last_event_before")
@@ -141,6 +143,7 @@ class Journal(JournalEffects):
         target: str,
         settings: Mapping[str, Any],
         content: Callable[[Any], Any] | None = None,
+        kept: Callable[[Any], Any] | None = None,
         function: Callable[..., Any] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> IdentifiedJournal:
@@ -150,11 +153,18 @@ class Journal(JournalEffects):
           target: Used in place of the function's full name.
           settings: Whatever else decides the answers; plain JSON data.
           content: Returns the part of an item that makes it the same as before; None: all of it.
+          kept: Returns what is kept of an item, for exports; None: its content.
           function: What the fan-outs' function calls; its source is compared. None: their own.
           tell: Told that the source has changed; None: a `HarnessWarning` is given.
         """
         return IdentifiedJournal(
-            self, target=target, settings=settings, content=content, function=function, tell=tell
+            self,
+            target=target,
+            settings=settings,
+            content=content,
+            kept=kept,
+            function=function,
+            tell=tell,
         )
 
     async def open_batch(
@@ -249,6 +259,7 @@ class Journal(JournalEffects):
             origin=origin,
             parked_records=parked,
             forgotten=forgotten,
+            keep_inputs=self._keep_inputs,
         )
         if isinstance(opened, SharedJournalBatch):
             self._shared.add(opened)
@@ -447,6 +458,7 @@ class IdentifiedJournal:
     target: str = attrs.field(kw_only=True)
     settings: Mapping[str, Any] = attrs.field(kw_only=True)
     content: Callable[[Any], Any] | None = attrs.field(kw_only=True)
+    kept: Callable[[Any], Any] | None = attrs.field(kw_only=True)
     function: Callable[..., Any] | None = attrs.field(kw_only=True)
     tell: Callable[[str], None] | None = attrs.field(kw_only=True)
 
@@ -455,13 +467,24 @@ class IdentifiedJournal:
         """Where the journal is kept."""
         return self.journal.name
 
-    async def note_outlook(self, batch: str, *, expected: int | None, limits: str | None) -> None:
+    async def note_outlook(
+        self,
+        batch: str,
+        *,
+        expected: int | None,
+        limits: str | None,
+        forecast: str | None = None,
+        timings: Sequence[Sequence[float | None]] = (),
+    ) -> None:
         """Leave a note of how a batch goes on, for whoever watches the journal.
 
         Args:
           batch: Its name.
           expected: How many items it will have; None if nobody knows.
           limits: How far its limits are used now, in words; None without limits.
+          forecast: When it will be over, in words; None if nobody knows.
+          timings: What some of its items took, for the forecast of a later session, which gets it
+            from `JournalReader.timings`.
 
         Raises:
           JournalError: if it can't be written, or the journal is closed.
@@ -470,7 +493,15 @@ class IdentifiedJournal:
 
         Cancellation: it is written anyway; only the wait ends.
         """
-        note = outlook_note(batch, expected=expected, limits=limits)
+        note = outlook_note(
+            batch,
+            {
+                "expected": expected,
+                "limits": limits,
+                "forecast": forecast,
+                "timings": [list(one) for one in timings],
+            },
+        )
         await self.journal._writer.ask(lambda backend: backend.change(note))
 
     def books(self, plan: Plan, source: Source) -> Books:
@@ -481,6 +512,7 @@ class IdentifiedJournal:
             target=self.target,
             settings={**batch.settings, **self.settings},
             content=self.content,
+            kept=self.kept,
             tell=self.tell,
         )
         return self.journal.books(plan, source, identified)
@@ -547,6 +579,7 @@ def open_journal(
     types: Iterable[type] = (),
     encode: Callable[[Any], str | bytes] | None = None,
     decode: Callable[[str], Any] | None = None,
+    keep_inputs: bool = True,
 ) -> AbstractAsyncContextManager[Journal]:
     """Open a durable record of batches, for ``fan_out(..., journal=journal, key=...)``.
 
@@ -575,6 +608,7 @@ def open_journal(
         enumerations, and the classes of attrs, msgspec and pydantic.
       encode: Writes a value as text, if that should be anything but JSON.
       decode: Reads what ``encode`` wrote.
+      keep_inputs: Whether to keep the items themselves, for exports; else only their hashes.
 
     Returns:
       An async context manager that gives the `Journal`. Leaving its block waits until everything
@@ -675,6 +709,7 @@ def open_journal(
             owner=owner,
             numbers=numbers,
             last_event_before=numbers.last_event,
+            keep_inputs=keep_inputs,
         )
         try:
             yield journal

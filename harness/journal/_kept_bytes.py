@@ -31,7 +31,7 @@ def keep_apart(backend: Backend, text: str, known: set[str]) -> str:
 
     Args:
       backend: The database.
-      text: The text of a value.
+      text: The text of a value or an input.
       known: Digests of what is kept already; new ones are added.
     """
     if len(text) < CHARACTERS_AT_LEAST:
@@ -78,8 +78,12 @@ def drop_unused(backend: Backend) -> None:
     kept = {digest for (digest,) in backend.fetch("SELECT digest FROM harness_bytes")}
     if not kept:
         return
-    for table in ("harness_endings", "harness_effects"):
-        query = f"SELECT value FROM {table} WHERE value LIKE ?"
+    for table, column in (
+        ("harness_endings", "value"),
+        ("harness_effects", "value"),
+        ("harness_inputs", "input"),
+    ):
+        query = f"SELECT {column} FROM {table} WHERE {column} LIKE ?"
         for (text,) in backend.stream(query, (f"%{_MARK}%",)):
             kept.difference_update(_KEPT.findall(text))
     backend.change([("DELETE FROM harness_bytes WHERE digest = ?", (one,)) for one in kept])

@@ -142,7 +142,7 @@ FIRST_STRETCH = 10_000
 VIEW = """
   SELECT i.id AS id, i.key AS key, i.digest AS digest, i.input_hash AS input_hash,
     f.value AS value, f.error_type AS error_type, f.error_message AS error_message,
-    f.error_traceback AS error_traceback, coalesce(f.degraded, 0) AS degraded,
+    f.error_traceback AS error_traceback, f.run_id AS run_id, coalesce(f.degraded, 0) AS degraded,
     coalesce(h.attempts, 0) AS attempts, f.ended_at AS ended_at, coalesce(f.seconds, 0) AS seconds,
     coalesce(h.tokens, 0) AS tokens, coalesce(h.cost_usd, 0) AS cost_usd,
     CASE WHEN f.status IS NOT NULL THEN f.status WHEN h.lost > 0 THEN 'in_flight'
@@ -179,6 +179,26 @@ VIEW = """
   WHERE i.batch = {batch} AND i.id BETWEEN {first} AND {last}
 """
 
+# What only an export asks for. Of an item that was reopened, what it used since.
+DETAILED = """
+  SELECT w.*, n.input AS input, m.model AS model, u.input_tokens AS input_tokens,
+    u.output_tokens AS output_tokens, u.cached_input_tokens AS cached_input_tokens,
+    u.cache_write_input_tokens AS cache_write_input_tokens
+  FROM ({view}) w
+  LEFT JOIN harness_inputs n ON n.item = w.id
+  LEFT JOIN (
+    SELECT g.item AS item, max(g.ending) AS ending, sum(g.input_tokens) AS input_tokens,
+      sum(g.output_tokens) AS output_tokens, sum(g.cached_input_tokens) AS cached_input_tokens,
+      sum(g.cache_write_input_tokens) AS cache_write_input_tokens
+    FROM harness_usage g
+    WHERE g.ending BETWEEN {first_event} AND {last_event} AND g.item BETWEEN {first} AND {last}
+      AND g.ending > coalesce((SELECT max(r.id) FROM harness_endings r
+        WHERE r.item = g.item AND r.status = 'reopened' AND r.id <= {last_event}), 0)
+    GROUP BY g.item
+  ) u ON u.item = w.id
+  LEFT JOIN harness_usage m ON m.ending = u.ending
+"""
+
 # Only a later session makes another item of a key, since its input had changed.
 NEWEST = """
   AND i.id NOT IN (
@@ -189,7 +209,9 @@ NEWEST = """
 """
 
 
-def views_of_items(backend: Backend, batch: int, item: int | None = None) -> Iterator[str]:
+def views_of_items(
+    backend: Backend, batch: int, item: int | None = None, *, details: bool = False
+) -> Iterator[str]:
     """Yield queries that together give a batch's items with what they came to.
 
     Each is for the next stretch of items, twice as long as the one before: so a million items take
@@ -200,6 +222,7 @@ def views_of_items(backend: Backend, batch: int, item: int | None = None) -> Ite
       backend: The journal.
       batch: The number of the batch.
       item: Only the item with this number.
+      details: Whether they also give what only an export asks for.
     """
     sessions = backend.fetch(
         "SELECT first_event, first_item FROM harness_sessions WHERE batch = ? ORDER BY id LIMIT 2",
@@ -212,6 +235,8 @@ def views_of_items(backend: Backend, batch: int, item: int | None = None) -> Ite
     if item is not None:
         first, last_item, stretch = item, max(item, last_item), 1
     view = VIEW + (NEWEST if len(sessions) > 1 and item is None else "")
+    if details:
+        view = DETAILED.replace("{view}", view)
     while first <= last_item:
         last = min(first + stretch - 1, last_item)
         yield view.format(

@@ -98,7 +98,26 @@ CREATE TABLE harness_bytes (
 """
 """Version 3. What values refer to by its digest; see `harness.journal._kept_bytes`."""
 
-MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES)
+EXPORT = """
+ALTER TABLE harness_endings ADD COLUMN run_id TEXT;
+CREATE TABLE harness_inputs (
+  item {integer} PRIMARY KEY,
+  input TEXT NOT NULL
+);
+CREATE TABLE harness_usage (
+  ending {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  model TEXT NOT NULL,
+  input_tokens {integer} NOT NULL,
+  output_tokens {integer} NOT NULL,
+  cached_input_tokens {integer} NOT NULL,
+  cache_write_input_tokens {integer} NOT NULL
+);
+"""
+"""Version 4. What only an export reads. Inputs have a table of their own, so that whoever looks
+items up doesn't read past them; an attempt that called no model has no row of usage."""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, EXPORT)
 """Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -120,6 +139,17 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "tokens",
         "cost_usd",
         "error_traceback",
+        "run_id",
+    ),
+    "harness_inputs": ("item", "input"),
+    "harness_usage": (
+        "ending",
+        "item",
+        "model",
+        "input_tokens",
+        "output_tokens",
+        "cached_input_tokens",
+        "cache_write_input_tokens",
     ),
 }
 """The tables that are appended to, in the order a transaction does so."""
@@ -130,6 +160,7 @@ TEXTS: Mapping[str, tuple[int, ...]] = {
         COLUMNS["harness_endings"].index(name)
         for name in ("value", "error_message", "error_traceback")
     ),
+    "harness_inputs": (COLUMNS["harness_inputs"].index("input"),),
 }
 """The places in a row of what may be of any length."""
 

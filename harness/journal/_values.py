@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import attrs
 
+from harness._json_value import encode_value
 from harness._value_types import ValueTypes, field_names, is_pydantic
 from harness.errors import HarnessWarning
 
@@ -232,7 +233,10 @@ class Values:
 
 
 class Shown(Values):
-    """Reads values for other programs: of objects only the fields, of enumerations the names."""
+    """Values for other programs: of objects only the fields, of enumerations the names."""
+
+    def _learn(self, cls: type) -> None:
+        """Take any class: nothing of it is read back into it."""
 
     def _class_of(self, name: str) -> type:
         return object
@@ -241,6 +245,24 @@ class Shown(Values):
         if isinstance(plain, dict) and "__pydantic_fields_set__" in plain:
             return {**plain["__dict__"], **(plain["__pydantic_extra__"] or {})}
         return plain
+
+
+def shown_text(text: str) -> str:
+    """Return the text of an input or a value without the names of classes, as JSON if possible."""
+    if TAG not in text:
+        return text
+    try:
+        return encode_value(Shown().read(text))
+    except Exception:  # A set, for instance, or text of the caller's own encode=.
+        return text
+
+
+def shown_value(text: str) -> Any:
+    """Return an input or a value, of objects only the fields; its text if it isn't JSON."""
+    try:
+        return Shown().read(text)
+    except Exception:  # Text of the caller's own encode=.
+        return text
 
 
 _UNSET = object()

@@ -92,16 +92,19 @@ class BatchProgress:
     limits: str | None
     """How far its limits were used then, in words; None if it has none, or hasn't said."""
 
+    forecast: str | None
+    """When it will be over, as the batch itself last said; None if it hasn't."""
+
     @property
     def done(self) -> int:
         """Items that have ended."""
         return self.ok + self.failed
 
 
-def outlook_note(batch: str, *, expected: int | None, limits: str | None) -> list[Change]:
+def outlook_note(batch: str, told: dict[str, Any]) -> list[Change]:
     """Return the changes that leave a note of how a batch goes on, in place of the last one."""
-    told = {"at": time.time(), "expected": expected, "limits": limits}
-    left = ("INSERT INTO harness_meta VALUES (?, ?)", (_OUTLOOK + batch, json.dumps(told)))
+    note = json.dumps({"at": time.time(), **told})
+    left = ("INSERT INTO harness_meta VALUES (?, ?)", (_OUTLOOK + batch, note))
     return [forget_outlook(batch), left]
 
 
@@ -110,12 +113,10 @@ def forget_outlook(batch: str) -> Change:
     return "DELETE FROM harness_meta WHERE name = ?", (_OUTLOOK + batch,)
 
 
-def _outlook(backend: Backend, batch: str, started_at: float) -> tuple[int | None, str | None]:
-    """Return what the last session of a batch has noted: the items it expects, and its limits."""
-    told = json.loads(_meta(backend, _OUTLOOK + batch) or "{}")
-    if told.get("at", 0) < started_at:  # From an earlier session.
-        return None, None
-    return told["expected"], told["limits"]
+def outlook_of(backend: Backend, batch: str) -> dict[str, Any]:
+    """Return the last note of a batch; empty if there is none."""
+    told: dict[str, Any] = json.loads(_meta(backend, _OUTLOOK + batch) or "{}")
+    return told
 
 
 def latest_batch(backend: Backend) -> str | None:
@@ -183,7 +184,10 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
     in_flight = max(0, int(begun or 0) - int(ended or 0))
     state = _state(backend, is_written=is_written, session=sessions[-1], lost=in_flight)
     failed = failures.total()
-    expected, limits = _outlook(backend, name, float(started_at))
+    told = outlook_of(backend, name)
+    if told.get("at", 0) < float(started_at):  # From an earlier session.
+        told = {}
+    expected: int | None = told.get("expected")
     if state == "ended" and max(items, expected or 0) > ok + failed:
         state = "stopped"
     oldest = _oldest(backend, int(session), int(session_event)) if in_flight else ()
@@ -216,7 +220,8 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
         tokens=int(tokens or 0),
         cost_usd=float(cost_usd or 0),
         expected=expected,
-        limits=limits if state in ("running", "paused") else None,
+        limits=told.get("limits") if state in ("running", "paused") else None,
+        forecast=told.get("forecast") if state in ("running", "paused") else None,
     )
 
 

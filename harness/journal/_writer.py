@@ -33,7 +33,11 @@ from harness.journal._kept_bytes import CHARACTERS_AT_LEAST, keep_apart
 from harness.journal._schema import COLUMNS
 from harness.journal._schema import characters as characters_in
 
-_VALUE = COLUMNS["harness_endings"].index("value")
+_WITH_BYTES = tuple(
+    (table, COLUMNS[table].index(name))
+    for table, name in (("harness_endings", "value"), ("harness_inputs", "input"))
+)
+"""The tables with texts that may have large bytes in them, and the places of these in a row."""
 
 GROUP_ROWS_AT_MOST = 4_096
 """Rows in one transaction; this bounds how long the first waits for the last."""
@@ -346,7 +350,8 @@ class Writer:
         if group:
             if self._broken is None:
                 try:
-                    self._keep_bytes(together["harness_endings"])
+                    for table, place in _WITH_BYTES:
+                        self._keep_bytes(together[table], place, len(COLUMNS[table]))
                     self._backend.write(together)
                 except BaseException as error:
                     self._broken = error
@@ -355,12 +360,12 @@ class Writer:
             self._tell(self._finish, list(zip(shared, self._answers(shared), strict=True)))
         return after
 
-    def _keep_bytes(self, endings: list[Any]) -> None:
-        """Keep large bytes in values once, before what refers to them is written."""
-        for at in range(_VALUE, len(endings), len(COLUMNS["harness_endings"])):
-            text = endings[at]
+    def _keep_bytes(self, values: list[Any], place: int, width: int) -> None:
+        """Keep large bytes once, before what refers to them is written."""
+        for at in range(place, len(values), width):
+            text = values[at]
             if text is not None and len(text) >= CHARACTERS_AT_LEAST:
-                endings[at] = keep_apart(self._backend, text, self.kept_bytes)
+                values[at] = keep_apart(self._backend, text, self.kept_bytes)
 
     def _answers(self, shared: list[Shared]) -> list[outcome.Outcome[Any]]:
         """Answer all, with one transaction for those that one function answers."""

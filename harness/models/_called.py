@@ -283,7 +283,7 @@ class CalledModel(ABC):
     def _expect(self, request: ModelRequest) -> Spend:
         """Return what a call will probably use, so that it can be held."""
         if not somebody_counts():
-            return Spend(None, None)
+            return Spend(self.name, None, None)
         if self.price is None and self.provider is not None and dollars_count():
             raise self._error(
                 MissingPriceError,
@@ -294,11 +294,11 @@ class CalledModel(ABC):
         if self.max_output_tokens is None:
             foreseen = self._foresee(request)
             if foreseen is not None:
-                return Spend(foreseen, self.price)
+                return Spend(self.name, foreseen, self.price)
         input_tokens = request_tokens(request, self.provider)
         expected = self._past.expected(input_tokens, self.max_output_tokens)
         is_guess = self.max_output_tokens is None and not self._past.is_known
-        return Spend(expected, self.price, past=self._past if is_guess else None)
+        return Spend(self.name, expected, self.price, past=self._past if is_guess else None)
 
     def _foresee(self, request: ModelRequest) -> Usage | None:
         """Return what a call will use, if its answer is already there."""

@@ -9,6 +9,8 @@ room because of such guesses waits for them in `harness.models._guesses`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
 
@@ -62,21 +64,30 @@ class PastUse:
         self._input_beyond += (beyond - self._input_beyond) / self._calls
 
 
+TellModel: TypeAlias = Callable[[str, tuple[int, int, int, int]], None]
+"""How a meter of use is told which model used what, if it has a method ``called_model``: its name,
+and the tokens of the input, of the output, and how many of the input's came from the provider's
+cache and went into it. It was told of them by ``spent`` before, and mustn't raise."""
+
+
 @attrs.define(eq=False, repr=False)
 class Spend:
     """What one call holds of the budgets here, from `take` to the end of its block.
 
     Args:
+      model: The name of the model.
       expected: What it will probably use; ``None`` if nobody counts.
       price: What that costs; ``None`` for nothing.
       past: What the model's calls used, if nothing is known yet: the output is then a guess, which
         takes no more than is left.
     """
 
+    _model: str
     _expected: Usage | None
     _price: Price | None
     _past: PastUse | None = attrs.field(default=None, alias="past", kw_only=True)
     _spending: Spending | None = attrs.field(default=None, init=False)
+    _told: tuple[TellModel, ...] = attrs.field(default=(), init=False)
     _open: bool = attrs.field(default=False, init=False)
 
     @property
@@ -92,6 +103,9 @@ class Spend:
         spending = reserve_budget(tokens=expected.total, cost_usd=self._cost_usd(expected))
         spending.__enter__()
         self._spending = spending
+        meters = current_accounts()[0].meters
+        told = (getattr(meter, "called_model", None) for meter in meters)
+        self._told = tuple(one for one in told if one is not None)
         self._open = True
 
     def __enter__(self) -> Spend:
@@ -112,6 +126,16 @@ class Spend:
         if self._spending is not None:
             self._open = False
             self._spending.settle(tokens=usage.total, cost_usd=self._cost_usd(usage))
+            for called_model in self._told:
+                called_model(
+                    self._model,
+                    (
+                        usage.input_tokens,
+                        usage.output_tokens,
+                        usage.cached_input_tokens,
+                        usage.cache_write_input_tokens,
+                    ),
+                )
 
     def _cost_usd(self, usage: Usage) -> float:
         return 0.0 if self._price is None else self._price.cost_usd(usage)

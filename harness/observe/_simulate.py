@@ -53,6 +53,10 @@ class Simulated(NamedTuple):
     seconds: float
     """When the last item ended."""
 
+    last_began: float
+    """When the last stretch of an item began that takes time: in a fan-out without calls one after
+    another, its last item."""
+
     item_seconds: list[float]
     """How long each item took, waits in line included, in the order in which they ended."""
 
@@ -142,7 +146,7 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
     events: list[tuple[float, int, _Item | _Line]] = []
     numbers = itertools.count()
     took: list[float] = []
-    now = 0.0
+    now = last_began = 0.0
 
     def look(line: _Line) -> None:
         """Serve a line, and come back when its head can be served."""
@@ -161,6 +165,7 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
 
     def go_on(item: _Item) -> bool:
         """Take the next steps of an item; return whether that was the last."""
+        nonlocal last_began
         for step in item.left:
             if isinstance(step, Grant):
                 line = lines.get(step.limiter)
@@ -178,6 +183,7 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
                 if line is not None:
                     give_back(item, line, step.used)
             elif step > 0:
+                last_began = now
                 heappush(events, (now + step, next(numbers), item))
                 return False
         took.append(now - item.started)
@@ -201,7 +207,7 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
                     "a limiter would never grant what a request needs, which is more than it "
                     "allows in a period; plan with a larger limit"
                 )
-            return Simulated(now, took)
+            return Simulated(now, last_began, took)
         now, _, due = heappop(events)
         if isinstance(due, _Line):
             if now >= due.wakes_at:

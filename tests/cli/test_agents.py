@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.journal import read_journal
 from harness.models import Message, ModelRequest
 from harness.models._simulated import made_up, simulated
 
@@ -197,6 +198,22 @@ def test_resuming_with_another_model_is_refused(capsys: pytest.CaptureFixture[st
     assert batch("agent", *journal) == 0
     assert batch("agent", *journal, "--resume", "--model", "sim") == 2
     assert "--model" in capsys.readouterr().err
+
+
+def test_the_journal_has_the_whole_record_and_what_the_model_used() -> None:
+    """An agent gets only the prompt; who exports its answers wants the record they belong to."""
+    journal = ("--prompt", "text", "--key", "id", "--journal", "run.db", "--with-input")
+    assert batch("agent", *journal, "--model", "sim") == 0
+    with read_journal("run.db") as reader:
+        items = list(reader.items("batch", details=True))
+    record = {"id": "1", "text": "late card"}
+    assert [json.loads(item.input_text or "") for item in items if item.key == "1"] == [record]
+    for item in items:
+        assert item.model == "simulated"
+        assert item.run_id
+        assert item.tokens == (item.input_tokens or 0) + (item.output_tokens or 0) > 0
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert record in [line["input"] for line in lines]
 
 
 def test_simulated_model_answers_in_the_form_that_is_asked_for() -> None:

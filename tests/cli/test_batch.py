@@ -37,6 +37,11 @@ async def fails_at_two(record):
         raise ValueError("two")
     return record["id"]
 
+async def changes(record):
+    value = record.pop("id")
+    record["id"] = value + 1
+    return value
+
 async def leaves(record):
     sys.exit(7)
 
@@ -76,6 +81,29 @@ def calls() -> list[Any]:
 
 def standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+# What comes out ---------------------------------------------------------------------------------
+
+
+def test_with_input_each_line_has_its_record_as_it_was_read() -> None:
+    """Also if the function changes it, and however it ends."""
+    records = [
+        {"id": 1, "status": "mine", "é\u2028": ["\ud800", None, 10**30, 0.1]},
+        {"id": "2"},
+        ["no", "object"],
+    ]
+    texts = [*map(json.dumps, records), "1e999", "not JSON"]
+    Path("in.jsonl").write_text("\n".join(texts))
+    assert batch("changes", "--with-input", "--skip-bad", "--traceback", source="in.jsonl") == 1
+    found = sorted(lines(), key=lambda line: line["index"])
+    assert [line["input"] for line in found] == [*records, "Infinity", None]
+    assert len(Path("out.jsonl").read_text().splitlines()) == 5
+    assert [line["status"] for line in found] == ["ok", "failed", "failed", "failed", "failed"]
+    assert batch("echo", "--with-input", "--overwrite", "--first", "1") == 0
+    assert column("input") == [{"id": "1", "text": "one"}]
+    assert batch("echo", "--overwrite", "--first", "1") == 0
+    assert "input" not in lines()[0]
 
 
 # What goes in ----------------------------------------------------------------------------------
@@ -277,6 +305,10 @@ def test_failed_items_are_exit_status_one(capsys: pytest.CaptureFixture[str]) ->
         "function_error": None,
         "journal_error": None,
         "over_budget": None,
+        "too_many_failures": None,
+        "window_over": None,
+        "did_not_fit": None,
+        "forecast_seconds": None,
         "exit_status": 1,
     }
 
@@ -427,15 +459,15 @@ def test_dry_run_shows_the_plan_and_runs_nothing(capsys: pytest.CaptureFixture[s
 
 
 def test_dry_run_says_how_many_records_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("in.txt").write_text("".join(f"{i:03}\n" for i in range(400)))
+    Path("in.txt").write_text("".join(f"{i:05}\n" for i in range(9_999)))
     assert batch("echo", "--dry-run", source="in.txt") == 0
-    assert "about 400 records of in.txt (plain lines)" in capsys.readouterr().out
+    assert "about 9,999 records of in.txt (plain lines)" in capsys.readouterr().out
     assert batch("echo", "--dry-run", "--first", "50", source="in.txt") == 0
-    assert "about 50 records" in capsys.readouterr().out
-    assert batch("echo", "--dry-run", "--sample", "1000", source="in.txt") == 0
+    assert "  on      50 records" in capsys.readouterr().out
+    assert batch("echo", "--dry-run", "--sample", "400", source="in.txt") == 0
     assert "a sample of 400 records" in capsys.readouterr().out
     assert batch("echo", "--dry-run") == 0
-    assert "about 3 records of in.csv (CSV)" in capsys.readouterr().out
+    assert "  on      3 records of in.csv (CSV)" in capsys.readouterr().out
 
 
 def test_dry_run_finds_what_a_run_would_find(capsys: pytest.CaptureFixture[str]) -> None:

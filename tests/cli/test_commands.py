@@ -145,6 +145,7 @@ print(*sorted({name for name in folders - always if name[0] != "_"} | dear))
         ("--version", ""),
         ("completion bash", ""),
         ("batch --help", ""),
+        ("eval --help", ""),
         ("journal --help", "journal shared"),
         ("audit --help", "testing"),
         ("audit agent.py", "testing"),

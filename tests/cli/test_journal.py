@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import datetime
+import errno
 import json
 import math
 import os
@@ -20,7 +22,7 @@ import harness
 from harness.cli import main
 from harness.cli._options import _PASSWORD
 from harness.cli._output import Output, claimed
-from harness.journal import open_journal, read_journal
+from harness.journal import _inspect, open_journal, read_journal
 from tests.support.permissions import as_somebody, needs_permissions
 
 AGENT = """
@@ -546,12 +548,55 @@ def test_export_as_jsonl_and_csv(capfd: pytest.CaptureFixture[str]) -> None:
         ("3", {"of": "3"}, None),
     ]
     assert journal("export", "run.db", "--format", "csv", "--output", "all.csv") == 0
-    rows = Path("all.csv").read_text().splitlines()
-    assert rows[0] == "key,status,value,error,attempts,seconds,degraded"
-    assert rows[1].startswith('1,ok,"{""of"": ""1""}",,1,')
-    assert rows[2].startswith("2,failed,,ValueError: two,1,")
+    with open("all.csv", newline="") as file:
+        first, second, _ = csv.DictReader(file)
+    assert first["value"] == '{"of": "1"}'
+    assert (second["key"], second["status"], second["value"]) == ("2", "failed", "")
+    assert (second["error"], second["error_type"]) == ("ValueError: two", "ValueError")
     assert journal("export", "run.db", "--output", "all.csv") == 2
     assert "already exists" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_export_is_written_as_its_name_says(capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    batch("--quiet", "--limit", "1")
+    assert journal("export", "run.db", "--output", "all.parquet", "--where", "key != '2'") == 0
+    rows = parquet.read_table("all.parquet").to_pylist()
+    assert [(row["key"], json.loads(row["input"])["text"]) for row in rows] == [
+        ("1", "one"),
+        ("3", "three"),
+    ]
+    assert journal("export", "run.db", "--output", "all.xlsx") == 2
+    assert "'all.xlsx' doesn't say how to write it" in capsys.readouterr().err
+    assert journal("export", "run.db", "--output", "all.xlsx", "--format", "arrow") == 0
+    assert Path("all.xlsx").read_bytes().startswith(b"ARROW1")
+
+
+def test_export_names_the_extra_that_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    batch("--quiet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    before = files_in(folder)
+    assert journal("export", "run.db", "--output", "all.parquet") == 2
+    assert "run: pip install 'trio-harness[arrow]'" in capsys.readouterr().err
+    assert files_in(folder) == before
+
+
+def test_a_full_disk_ends_an_export(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    batch("--quiet")
+    before = files_in(folder)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_inspect, "write_items", full)
+    assert journal("export", "run.db", "--output", "all.csv") == 2
+    assert "writing 'all.csv' failed: No space left on device" in capsys.readouterr().err
+    assert files_in(folder) == before
 
 
 def test_export_writes_what_other_programs_can_read(capfd: pytest.CaptureFixture[str]) -> None:

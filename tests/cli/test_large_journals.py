@@ -51,7 +51,7 @@ def fill(path: Path, *, slow: int) -> None:
         )
         journal.executemany(
             f"INSERT INTO harness_endings VALUES (?, ?, ?, {session}, ?, 1, 0, ?, ?, ?, ?, ?, 9, "
-            "0.1, NULL)",
+            "0.1, NULL, NULL)",
             (
                 (
                     2 * at + 1,
@@ -94,6 +94,14 @@ class TestLargeJournals:
             assert time.process_time() - begun < FIRST_SECONDS
             assert 1 + sum(1 for _ in found) == (ITEMS - 10) // 100
         assert peak_bytes() - before < BYTES_MORE_AT_MOST
+
+    def test_export_holds_few_rows_at_a_time(self, journals: list[Path], tmp_path: Path) -> None:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        before = peak_bytes()
+        with read_journal(journals[0]) as reader:
+            assert reader.export(tmp_path / "all.parquet") == ITEMS
+        assert peak_bytes() - before < 2 * BYTES_MORE_AT_MOST
+        assert parquet.read_metadata(tmp_path / "all.parquet").num_rows == ITEMS
 
     def test_watch_counts_all_soon(self, journals: list[Path]) -> None:
         before, begun = peak_bytes(), time.process_time()

@@ -15,10 +15,10 @@ import trio
 from trio.testing import MockClock
 
 from harness.cli import main
+from harness.cli._forecast import tokens_of
 from harness.cli._limits import as_json, end_text, now_text
 from harness.cli._progress import Progressed
 from harness.cli._records import Record
-from harness.cli._run import tokens_of
 from harness.cli._summary import summary_text
 from harness.errors import QuotaExhaustedError
 from harness.limits import Limiter, current_reservation

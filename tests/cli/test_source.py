@@ -105,8 +105,8 @@ async def test_closed_source_has_no_more_records_and_its_thread_ends() -> None:
 
     async with open_source(read, name="input") as source:
         assert (await anext(source)).index == 0
-        await source.aclose()
+        source.close()
         with pytest.raises(StopAsyncIteration):
             await anext(source)
-        await source.aclose()
+        source.close()
         await ended.wait()

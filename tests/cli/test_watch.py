@@ -39,6 +39,7 @@ def progress(**fields: Any) -> BatchProgress:
         "cost_usd": 0.5,
         "expected": None,
         "limits": None,
+        "forecast": None,
     }
     return BatchProgress(**(known | fields))
 
@@ -101,7 +102,7 @@ def test_a_batch_that_is_over_is_told_at_once(
     assert main(["journal", "watch", "run.db", "--once"]) == 1
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("batch: ended (process ")
-    assert told[1].startswith("3 done, 1 failed, 0 in flight, ")
+    assert told[1].startswith("3 of 3 done, 1 failed, 0 in flight, ")
     assert told[2] == "failures: 1 ValueError"
     assert told[3].startswith("so far: 3 attempts; last record 0:0")
     assert main(["journal", "watch", "run.db", "--batch", "batch"]) == 1
@@ -110,7 +111,8 @@ def test_a_batch_that_is_over_is_told_at_once(
     assert main(["journal", "watch", "run.db", "--batch", "x"]) == 2
     assert main(["journal", "watch", "missing.db"]) == 2
     with read_journal(run_db) as reader:
-        assert reader.progress().expected is None, "a short batch leaves no note"
+        assert reader.progress().expected == 3
+        assert len(reader.timings("batch")) == 3, "what the next night is forecast from"
 
 
 WATCHED = """

@@ -1,8 +1,10 @@
 """`Results` is a sequence of one `Result` per item in input order, and answers questions."""
 
 import gc
+import math
 import pickle
 import re
+import sys
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
+from harness.fanout import DROP
 from tests.fanout.probes import Boom, fan_out_run, nap, statuses
 
 
@@ -217,3 +220,54 @@ async def test_one_hedge_is_spoken_of_in_the_singular(autojump_clock: MockClock)
     assert re.search(r"\b1 hedge\b", str(one.summary()))
     two = await harness.fan_out(nap, [5, 5], each=each)
     assert re.search(r"\b2 hedges\b", str(two.summary()))
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+async def hostile_results() -> harness.Results[Any]:
+    """Return an odd value, one that JSON has no form for, nothing to keep, and an error."""
+    values: list[Any] = [{"is": math.nan}, {1, 2}, DROP, Boom("no \ud800")]
+
+    async def give(item: Any) -> Any:
+        if isinstance(item, Boom):
+            raise item
+        return item
+
+    keys = {id(value): key for value, key in zip(values, ("a", 2, (3,), "d"), strict=True)}
+    return await harness.fan_out(
+        give, values, key=lambda item: keys[id(item)], policy=harness.BestEffort()
+    )
+
+
+@pytest.mark.slow
+async def test_pandas_has_a_row_for_each_item(autojump_clock: MockClock) -> None:
+    pytest.importorskip("pandas")
+    results = await hostile_results()
+    frame = results.to_pandas()
+    assert list(frame["key"]) == ["a", "2", "(3,)", "d"]
+    assert list(frame["status"]) == ["ok", "ok", "ok", "failed"]
+    assert list(frame["value"])[1:] == [{1, 2}, None, None]
+    assert frame["input"][3] is results[3].item
+    assert frame["error"][3] == "Boom: no \\ud800"
+    assert frame["error_type"].isna().sum() == 3
+    assert "in give" in frame["traceback"][3]
+    assert list(frame["run_id"]) == [result.run_id for result in results]
+    assert list(results[:0].to_pandas()) == list(frame)
+    assert (await mixed_results()).to_pandas()["key"].sum() == sum(range(8))
+
+
+@pytest.mark.slow
+async def test_polars_has_a_row_for_each_item() -> None:
+    pytest.importorskip("polars")
+    results = await hostile_results()
+    frame = results.to_polars()
+    assert frame["value"].to_list() == ["\"{'is': nan}\"", '"{1, 2}"', None, None]
+    assert results[:0].to_polars().drop("key").schema == frame.drop("key").schema
+
+
+def test_a_table_names_the_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ImportError, match=rf"to_{name}\(\) needs .*trio-harness\[{name}\]"):
+            getattr(harness.Results([]), f"to_{name}")()

@@ -26,7 +26,7 @@ def rows(numbers: range) -> dict[str, list[Any]]:
         made["harness_attempts"] += 2 * n, n, 1, 0, 1.5
         made["harness_endings"] += (
             *(2 * n + 1, n, 2 * n, 1, "ok", 1, 0, 2.5, 1.0),
-            *('{"é":1}', None, None, 3, 0.25, "in f"),
+            *('{"é":1}', None, None, 3, 0.25, "in f", "run-1"),
         )
     return made
 

@@ -73,16 +73,16 @@ async def test_more_tokens_than_a_database_counts_cost_no_batch(journal_path: st
 
 
 @contextmanager
-def groups_of(writer: Writer) -> Iterator[list[int]]:
-    """Note how many endings each transaction has."""
+def groups_of(writer: Writer, table: str = "harness_endings") -> Iterator[list[int]]:
+    """Note how many rows of a table each transaction has."""
     backend: Any = writer._backend
     write = backend.write
     found: list[int] = []
 
     def noted(rows: Rows) -> None:
         write(rows)
-        if endings := rows.get("harness_endings"):
-            found.append(len(endings) // len(COLUMNS["harness_endings"]))
+        if values := rows.get(table):
+            found.append(len(values) // len(COLUMNS[table]))
 
     backend.write = noted
     try:
@@ -117,6 +117,25 @@ async def test_groups_are_bounded_in_bytes(
     assert acknowledged == [None] * (1 if together else 32)
     with read_journal(journal_path) as reader:
         assert reader.counts("b") == {"ok": 32}
+
+
+async def test_groups_are_bounded_in_what_items_were(
+    journal_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (_batch, _writer):
+        monkeypatch.setattr(module, "GROUP_CHARACTERS_AT_MOST", 1_000)
+    async with open_journal(journal_path) as journal:
+        batch = await journal.open_batch("b", target="t", settings={})
+        entries = [batch.find(key, f"{key} {'x' * 300}") for key in range(32)]
+        with groups_of(journal._writer, "harness_inputs") as groups:
+            numbers = batch.begin_nowait(entries, lambda _: None)
+            await batch.flush()
+        assert len(set(numbers)) == 32
+        assert sum(groups) == 32
+        assert max(groups) <= 6
+    with read_journal(journal_path) as reader:
+        texts = [item.input_text for item in reader.items("b", details=True)]
+    assert texts == [f'"{key} {"x" * 300}"' for key in range(32)]
 
 
 async def test_an_encoding_that_cannot_hold_every_text_is_refused_when_it_is_opened(

@@ -136,10 +136,17 @@ async def test_what_a_batch_expects_is_known_until_its_next_session(journal_path
             target="m.f", settings={}, content=None, function=None, tell=None
         )
         for expected in (7, 8):
-            await identified.note_outlook("nightly", expected=expected, limits="limits: all")
+            await identified.note_outlook(
+                "nightly",
+                expected=expected,
+                limits="limits: all",
+                forecast="9 h needed",
+                timings=[[1.5, 2, None]],
+            )
         with read_journal(journal_path) as reader:
             found = reader.progress()
             assert (found.expected, found.limits) == (8, "limits: all")
+            assert found.forecast == "9 h needed"
     with read_journal(journal_path) as reader:
         found = reader.progress()
         assert (found.expected, found.limits, found.state) == (8, None, "stopped")
@@ -147,6 +154,8 @@ async def test_what_a_batch_expects_is_known_until_its_next_session(journal_path
         await journal.open_batch("nightly", target="m.f", settings={})
         with read_journal(journal_path) as reader:
             assert reader.progress().expected is None
+            assert reader.progress().forecast is None
+            assert reader.timings("nightly") == [[1.5, 2, None]], "for this one's forecast"
 
 
 WRITER = """

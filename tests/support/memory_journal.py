@@ -135,7 +135,7 @@ class MemoryBatch:
     def max_attempts(self) -> int | None:
         return self._journal.max_attempts
 
-    def find(self, key: Any, item: Any) -> Entry:
+    def find(self, key: Any, item: Any, kept: Any = None) -> Entry:
         if type(key) not in (str, int) or key == "":
             raise JournalKeyError(f"{key!r} is no key")
         place = (type(key), key)

@@ -9,7 +9,7 @@ from harness.testing.verification._checks import (
     Verdict,
     Verification,
 )
-from harness.testing.verification._sample import Drawn, Sample
+from harness.testing.verification._sample import Drawn, SampleDraw
 from harness.testing.verification._verify import verify, verify_sample
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "Drawn",
     "Estimate",
     "Recorded",
-    "Sample",
+    "SampleDraw",
     "Verdict",
     "Verification",
     "bounds",

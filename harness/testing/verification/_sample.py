@@ -42,7 +42,7 @@ class Drawn:
     seed: int
 
 
-class Sample:
+class SampleDraw:
     """Draws while results are added."""
 
     def __init__(self, size: int, *, seed: int = 0, stratify: bool = False) -> None:

@@ -30,7 +30,7 @@ from harness.testing.verification._checks import (
     words_of,
 )
 from harness.testing.verification._differences import differences
-from harness.testing.verification._sample import Drawn, Sample
+from harness.testing.verification._sample import Drawn, SampleDraw
 
 _ONE_ATTEMPT = Attempt()
 
@@ -78,7 +78,7 @@ def verify(
     """
     refuse_inside_a_loop("verify")
     check_count("verify(sample=)", sample, advice="say how many items to run again")
-    drawing = Sample(sample, seed=seed, stratify=stratify)
+    drawing = SampleDraw(sample, seed=seed, stratify=stratify)
     for one in recorded:
         drawing.add(one if isinstance(one, Recorded) else Recorded.of(one))
     drawn = drawing.draw()

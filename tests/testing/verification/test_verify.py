@@ -17,7 +17,7 @@ import trio
 import harness
 from harness.errors import HarnessError
 from harness.testing import Recorded, Verification, verify
-from harness.testing.verification import Sample, _alone
+from harness.testing.verification import SampleDraw, _alone
 from harness.testing.verification._differences import differences
 
 
@@ -243,7 +243,7 @@ def test_failed_items_are_verified_if_asked() -> None:
 
 
 def drawn(keys: list[int], seed: int = 0, size: int = 20) -> list[int]:
-    sample = Sample(size, seed=seed)
+    sample = SampleDraw(size, seed=seed)
     for key in keys:
         sample.add(Recorded(key=key))
     return [one.key for one in sample.draw().recorded]
@@ -268,7 +268,7 @@ def test_every_item_has_the_same_chance() -> None:
 
 
 def test_each_status_has_its_share_and_one_at_least() -> None:
-    sample = Sample(20, stratify=True)
+    sample = SampleDraw(20, stratify=True)
     for key in range(1000):
         status = "timed_out" if key == 5 else "failed" if key % 4 == 0 else "ok"
         sample.add(Recorded(key=key, status=status))

@@ -74,17 +74,17 @@ def encode_value(value: Any) -> str:
         raise UnwritableValueError(_complaint(value) or _in_words(error)) from error
     if not _has_only_text_keys(value):
         raise UnwritableValueError(_complaint(value) or "in JSON all keys are strings")
-    return text if text.isascii() else _on_one_line(text)
+    return text if text.isascii() else on_one_line(text)
 
 
 def encode_text(text: str) -> str:
     """Return ``text`` as a JSON string on one line."""
     encoded = _ENCODER.encode(text)
-    return encoded if encoded.isascii() else _on_one_line(encoded)
+    return encoded if encoded.isascii() else on_one_line(encoded)
 
 
-def _on_one_line(text: str) -> str:
-    """Escape what some readers take as the end of a line, and what UTF-8 can't hold."""
+def on_one_line(text: str) -> str:
+    """Return JSON with an escape for what some readers break lines at, or UTF-8 can't hold."""
     text = _LINE_BREAKS.sub(_escaped, text)
     try:
         text.encode()

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli._json_value import UnwritableValueError, encode_text, encode_value
+from harness._json_value import UnwritableValueError, encode_text, encode_value
 
 
 class Label(NamedTuple):

@@ -1,0 +1,67 @@
+"""Draw the means of evaluations as SVG: bars with their intervals."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from harness.evals._evaluation import LEVEL, Evaluation
+
+pygal: Any = import_module("pygal")
+
+# It leaves an import hook, for its maps, in a form that Python 3.12 no longer calls; 3.11 warns of
+# it at any later import, which is an error for whoever has warnings be errors.
+for _finder in [one for one in sys.meta_path if type(one).__module__ == "pygal"]:
+    if not hasattr(_finder, "find_spec"):
+        sys.meta_path.remove(_finder)
+
+
+def write_chart(
+    path: str | os.PathLike[str],
+    evaluations: Mapping[Any, Evaluation],
+    *,
+    title: str = "",
+    level: float = LEVEL,
+) -> None:
+    """Draw a bar for each evaluation and scorer, with the interval of its mean, as an SVG file.
+
+    The file is whole: it loads nothing from elsewhere.
+
+    Args:
+      path: The file.
+      evaluations: By name, such as `Evaluation.by_group` or `Sweep.evaluations`.
+      title: What is written above.
+      level: The confidence of the intervals.
+
+    Raises:
+      ValueError: if there are no evaluations.
+      OSError: if it can't be written.
+    """
+    if not evaluations:
+        raise ValueError("there are no evaluations to draw; give at least one")
+    names = ["/".join(one) if isinstance(one, tuple) else str(one) for one in evaluations]
+    chart = pygal.Bar(
+        title=title or None,
+        x_labels=names,
+        x_label_rotation=30 if len(names) > 4 else 0,
+        js=(),  # By default it is loaded from a server, for tool tips.
+        include_x_axis=True,
+        y_title=f"mean, {100 * level:g} % interval",
+    )
+    scorers = dict.fromkeys(name for one in evaluations.values() for name in one.scorers)
+    for scorer in scorers:
+        bars = [_bar(evaluation, scorer, level) for evaluation in evaluations.values()]
+        chart.add(scorer, bars, formatter=lambda value: f"{value:.3f}")
+    Path(path).write_bytes(chart.render())
+
+
+def _bar(evaluation: Evaluation, scorer: str, level: float) -> dict[str, Any] | None:
+    try:
+        mean = evaluation.mean_score(scorer, level=level)
+    except ValueError:
+        return None  # It scored nothing here: there is a gap.
+    return {"value": mean.mean, "ci": {"low": mean.low, "high": mean.high}}
