@@ -122,10 +122,10 @@ class RayCluster(AsyncWithOnly):
         error_type: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         opened, self._opened = self._opened, None
         assert opened is not None
-        return await opened.__aexit__(error_type, error, traceback)
+        await opened.__aexit__(error_type, error, traceback)
 
     @asynccontextmanager
     @enable_ki_protection

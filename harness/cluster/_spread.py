@@ -35,8 +35,9 @@ CALLS_PER_MESSAGE = 64
 CANCEL_SECONDS_AT_MOST = 1.0
 """How long a cancelled call waits for its worker to say that it has ended."""
 
-LOSSES_AT_MOST = 3
-"""How often an item may take its worker down, or go down with it, before that is its failure."""
+LOSSES_AT_MOST = 10
+"""How often an item may take its worker down, or go down with it, before that is its failure. Many
+go down with each, so a few losses say nothing about an item."""
 
 FALSE_STARTS_AT_MOST = 3
 """How many workers in a row may end before they are ready; then something is wrong with all."""
@@ -282,14 +283,13 @@ class Spread:
         place = (None if parent is None else parent.id, run._item_index)
         losses = self._losses[place] = self._losses.get(place, 0) + 1
         follows = losses < LOSSES_AT_MOST
-        times = "" if losses == 1 else f", the {losses}. time"
         return WorkerLostError(
-            f"the worker that had the item {run.name!r} has ended{times}; "
+            f"the worker that had the item {run.name!r} has ended; "
             + (
                 "it is tried again in another one"
                 if follows
-                else "the item is given up: look into what it does to its process, such as how "
-                "much memory it takes"
+                else f"that was the {losses}th time, so the item is given up: look into what it "
+                "does to its process, such as how much memory it takes"
             ),
             follows,
         )

@@ -100,6 +100,7 @@ def use_fakes(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[FakeClust
     return made
 
 
+@pytest.mark.slow
 def test_a_batch_in_workers_writes_what_one_without_does(monkeypatch: pytest.MonkeyPatch) -> None:
     made = use_fakes(monkeypatch)
     assert batch("--output", "alone.jsonl") == 1
@@ -114,6 +115,7 @@ def test_a_batch_in_workers_writes_what_one_without_does(monkeypatch: pytest.Mon
     assert out[2]["value"] == [4, "batch/2"]
 
 
+@pytest.mark.slow
 def test_workers_that_are_gone_end_the_batch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

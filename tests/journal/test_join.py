@@ -152,6 +152,7 @@ def test_what_cannot_be_shared_is_refused_at_once(tmp_path: Path) -> None:
         join("postgresql://nowhere/", lease=0.5)
 
 
+@pytest.mark.slow
 async def test_serial_by_is_refused(postgres_path: str) -> None:
     async with join(postgres_path) as journal:
         with pytest.raises(ValueError, match="serial_by= can't be kept"):
