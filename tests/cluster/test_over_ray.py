@@ -166,9 +166,10 @@ async def killed_workers_lose_nothing(cluster: RayCluster, journal_file: Path) -
 
     async def kill() -> None:
         for number in range(kills):
-            while spread.lost < number or not spread.processes:  # noqa: ASYNC110
-                await trio.sleep(0.01)
-            await trio.sleep(0.1 * chance.random())
+            # Moments in the work, since a worker that lives for less than an item ends nothing.
+            ready = len(events) + chance.randrange(50)
+            while spread.lost < number or len(events) < ready or not spread.processes:  # noqa: ASYNC110
+                await trio.sleep(0.01 * chance.random())
             words = chance.choice(spread.processes)  # Such as "process 17 on here".
             os.kill(int(words.split()[1]), signal.SIGKILL)
 
