@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import re
 
+from harness.errors import JournaledError
+
 WORDS_AT_MOST = 300
 """How many characters of somebody else's text a message quotes."""
+
+NAME_AT_MOST = 10_000
+"""How many characters of a name people read; the path of a run deep down may have as many."""
 
 GROUP_AT_MOST = 10
 """How many errors of an exception group a message quotes."""
@@ -75,6 +80,19 @@ def masked(text: str) -> str:
     return re.sub(_SECRETS, _without_secret, text, flags=re.IGNORECASE | re.VERBOSE)
 
 
+def harmless(text: str) -> str:
+    """Return a text without secrets, on one line, and with nothing in it that a terminal obeys.
+
+    Of a very long one, its beginning and its end.
+    """
+    if len(text) > NAME_AT_MOST:
+        text = f"{text[: NAME_AT_MOST // 2]}...{text[-NAME_AT_MOST // 2 :]}"
+    text = masked(text)
+    if text.isprintable():
+        return text
+    return "".join([sign if sign.isprintable() else repr(sign)[1:-1] for sign in text])
+
+
 def masked_repr_of(value: object) -> str:
     """Return `repr_of` with anything removed that looks like a secret: keys, tokens, passwords."""
     try:
@@ -90,3 +108,14 @@ def _without_secret(found: re.Match[str]) -> str:
 
 def _short(text: str, at_most: int = WORDS_AT_MOST) -> str:
     return text if len(text) <= at_most else f"{text[:at_most]}..."
+
+
+def told(error: BaseException) -> tuple[str, str]:
+    """Return the name and the words of an error, whatever its ``__str__`` does."""
+    if isinstance(error, JournaledError):
+        return error.type_name, error.message
+    try:
+        words = str(error)
+    except Exception as broken:
+        words = f"(its message can't be shown: {type(broken).__name__})"
+    return type(error).__name__, words

@@ -28,6 +28,7 @@ FLOORS = {
     "_events": 0,
     "_frames": 0,
     "_http_dates": 0,
+    "_is_journal": 0,
     "_json_value": 0,
     "_lazy": 0,
     "_outside_trio": 0,
@@ -99,6 +100,7 @@ CORE = {
     "_events",
     "_frames",
     "_http_dates",
+    "_is_journal",
     "_json_value",
     "_lazy",
     "_pace",
@@ -124,6 +126,8 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
+    ("fanout", "harness.runs._observers"): "what an item tells is kept by one of its observers",
+    ("fanout", "harness.runs._keys"): "a step's effects have a key made from its item's",
     ("fanout", "harness.runs._carry"): (
         "an attempt is the body of a run in a task made for it alone; as a public name it "
         "would let users make runs that no block waits for"
@@ -174,6 +178,16 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("cluster", "harness.runs._observers"): "what a worker's runs do is told to the driver's",
     ("cluster", "harness.runs._run"): "a worker's run has the key that the driver's has",
     ("cluster", "harness.runs._tree"): "a worker's run has the place that the driver's has",
+    ("cluster", "harness.limits._across_processes._server_grants"): (
+        "as over a file, the limits of a fleet are kept by the inside of limits"
+    ),
+    ("cluster", "harness.limits._across_processes._server_link"): (
+        "the client of a server satisfies the protocol that the limits own"
+    ),
+    ("cluster", "harness.shared._cache"): "a cache of a fleet calls its loads as any cache does",
+    ("cluster", "harness.shared._idempotency_keys"): (
+        "words that are the same in every process name an effect, and what was loaded"
+    ),
     ("cluster", "harness.limits._across_processes._shared_grants"): (
         "a fleet's limiter is a limiter that keeps its state with other processes; how is the "
         "inside of limits"
@@ -201,6 +215,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("flow", "harness.fanout._tries"): "a stage counts them as a fan-out does",
     ("flow", "harness.fanout._fan_out"): "results are gathered by the same code as a fan-out's",
     ("flow", "harness.fanout._plan"): "what is asked for is held and checked as for a fan-out",
+    ("flow", "harness.fanout._ledger"): "a journal records items on their way as a fan-out's",
+    ("flow", "harness.fanout._steps"): "a plan says what the journal is to record of each item",
+    ("flow", "harness.fanout._journal_steps"): "the one way to a journal, loaded only with one",
     ("evals", "harness.runs._functions"): "functions are named and refused as by runs",
     ("flow", "harness.runs._carry"): (
         "an item, an output and a batch are each the body of a run in a task made for it alone"
@@ -251,6 +268,8 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("journal", "harness.runs._keys"): "an item's key is made as runs make the keys below it",
     ("journal", "harness.fanout._journal"): "which batch it is goes with those parts",
+    ("journal", "harness.fanout._kept"): "what is kept of an item is said where it runs",
+    ("journal", "harness.fanout._steps"): "the code of each step is compared, as a function's",
     ("journal", "harness.fanout._plan"): "what was asked for goes with those parts",
     ("journal", "harness.fanout._source"): "where the items come from goes with those parts",
     ("agents", "harness.models._file"): (

@@ -72,6 +72,7 @@ class AuditOptions:
     Examples:
       harness audit src
       harness audit src tests --format sarif > audit.sarif
+      harness audit src --all
       harness audit src --baseline known.json
       harness audit src --inventory --format markdown
       harness audit support.agents:triage --input '"My card has not arrived"'
@@ -90,6 +91,9 @@ class AuditOptions:
         "List every piece of state that outlives a call instead: where it is declared, who reads "
         "and writes it, and whether it is per call, shared on purpose, constant or unknown. "
         "Nothing is run."
+    )
+    all: bool = flag(
+        "Also show the findings that nothing in the code shows calls to meet at, marked 'maybe'."
     )
     baseline: Baseline | None = option(
         "What --format json wrote for old code: only findings that are not in it are shown, and "
@@ -146,8 +150,10 @@ def _run(options: AuditOptions) -> int:
     look = audit_paths if options.quiet or not sys.stderr.isatty() else _audit_shown
     findings = [*_of_paths(look, paths), *from_runs]
     new = findings if options.baseline is None else options.baseline.new(findings)
-    click.echo(report(new, form, RULES, len(findings) - len(new)), nl=False)
-    return EXIT_FAILED if new else EXIT_OK
+    shown = [one for one in new if options.all or not one.maybe]
+    known, hidden = len(findings) - len(new), len(new) - len(shown)
+    click.echo(report(shown, form, RULES, known, hidden), nl=False)
+    return EXIT_FAILED if shown else EXIT_OK
 
 
 def _audit_shown(paths: list[str]) -> list[Finding]:

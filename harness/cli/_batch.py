@@ -84,7 +84,8 @@ def run(options: BatchOptions) -> int:
         # While lines go there, what the user's code prints goes to standard error.
         printed = sys.stderr if options.output == STANDARD_STREAM else stdout
         # harness: shared (it is the process's own, and this command is the whole process)
-        with redirect_stdout(printed), logging_to_stderr(options.log_level):
+        log = logging_to_stderr(options.log_level, kept=options.keep_logs)
+        with redirect_stdout(printed), log:
             target = load_target(options.target)
             is_agent = agent_in(target) is not None
             if not is_agent:

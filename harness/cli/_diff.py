@@ -20,10 +20,11 @@ from typing import Any, Final, Literal
 import attrs
 import click
 
+from harness._is_journal import is_journal
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, InputError
 from harness.cli._files import STANDARD_STREAM
 from harness.cli._option_values import FILE
-from harness.cli._recorded import RecordedResult, is_journal, results_in
+from harness.cli._recorded import RecordedResult, results_in
 from harness.cli._shown import shown
 
 Kind = Literal["new", "gone", "changed", "failed", "recovered", "slower", "dearer"]

@@ -6,6 +6,7 @@ what that comes to, in steps of some milliseconds, and seldom: that costs about 
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ from harness.observe._forecast import (
 )
 from harness.runs import current_run
 from harness.runs._accounts import add_meter
+
+logger = logging.getLogger("harness.cli")
 
 ENOUGH = 20
 """How many items must have ended before they say how long the others take. And half as many as are
@@ -187,6 +190,7 @@ class Forecaster:
         self._ended = 0
         self._latest: deque[float] = deque(maxlen=_LATEST)
         self._started_at = 0.0
+        self._is_begun = False
         self.begun = trio.Event()
         """Set when the first item is called."""
         self.first: Forecast | None = None
@@ -196,10 +200,10 @@ class Forecaster:
 
     # What the batch tells it --------------------------------------------------------------------
 
-    def call_begins(self, record: Record) -> None:
+    def call_begins(self, record: Record, now: float) -> None:
         """Note that a record's function is called."""
-        now = trio.current_time()
-        if not self.begun.is_set():
+        if not self._is_begun:
+            self._is_begun = True
             self._started_at = now
             self.begun.set()
         item = self._items.get(record.index)
@@ -213,13 +217,13 @@ class Forecaster:
         if item.since is None:
             item.since = now
 
-    def call_ends(self, record: Record) -> None:
+    def call_ends(self, record: Record, now: float) -> None:
         """Note that the call is over."""
         item = self._items.get(record.index)
         if item is None or item.since is None:
             return
-        item.last = trio.current_time()
-        item.busy += item.last - item.since
+        item.last = now
+        item.busy += now - item.since
         item.since = None
         tokens = self._terms.tokens
         if tokens is not None:
@@ -280,10 +284,13 @@ class Forecaster:
             await self._work_out(from_items(self._fair(), self._rest(count)), say)
 
     async def _work_out(self, steps: Iterator[Forecast | None], say: Say) -> None:
-        for found in steps:
-            if found is not None:
-                self._tell(found, say)
-            await trio.lowlevel.checkpoint()
+        try:
+            for found in steps:
+                if found is not None:
+                    self._tell(found, say)
+                await trio.lowlevel.checkpoint()
+        except (ArithmeticError, ValueError):  # No batch ends for want of a forecast.
+            logger.exception("the batch can't be forecast")
 
     def _is_blind(self) -> bool:
         return self.now is None or self.now.is_least

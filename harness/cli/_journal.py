@@ -26,7 +26,7 @@ from harness.errors import (
     JournalMissingError,
 )
 from harness.fanout import Totals
-from harness.journal import IdentifiedJournal, open_journal, read_journal
+from harness.journal import IdentifiedJournal, ItemLogs, open_journal, read_journal
 
 _BESIDE = ("-wal", "-shm", "-journal", "-lock")
 """How the names of the files beside a journal end."""
@@ -207,6 +207,7 @@ async def journal_for(
             force=options.force,
             join=options.join,
             lease=30.0 if options.lease is None else options.lease,
+            logs=ItemLogs() if options.keep_logs else None,
             # What the function returned is JSON already: it is encoded once, by the batch.
             encode=str,
             decode=str,

@@ -18,6 +18,7 @@ from harness._approvals import Answer
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_WAITING, InputError
 from harness.cli._files import STANDARD_STREAM, check_not_written, open_output
 from harness.cli._journal import refuse_journal_file, totals_in_words
+from harness.cli._journal_item import show_said, write_files
 from harness.cli._later import LaterCommand
 from harness.cli._option_values import FILE
 from harness.cli._recorded import batch_in, journal_errors_told, of_item
@@ -26,7 +27,6 @@ from harness.cli._where import Where, where_of
 from harness.journal import (
     BatchInfo,
     ExportForm,
-    JournalEditor,
     JournalItem,
     JournalReader,
     backup_journal,
@@ -61,6 +61,7 @@ _where = click.option(
 
 @journal.command("show")
 @_file
+@click.argument("key", required=False)
 @_batch
 @_where
 @click.option(
@@ -68,14 +69,36 @@ _where = click.option(
     is_flag=True,
     help="Also list all items that failed, and show where each error came from.",
 )
-def show(file: str, batch_name: str | None, where: str | None, failures: bool) -> int:
-    """Show what the batches in FILE came to, or the items that --where chooses.
+@click.option(
+    "--files",
+    type=click.Path(),
+    metavar="DIR",
+    help="Write the files that item KEY kept into DIR; nothing there is overwritten.",
+)
+def show(
+    file: str,
+    key: str | None,
+    batch_name: str | None,
+    where: str | None,
+    failures: bool,
+    files: str | None,
+) -> int:
+    """Show what the batches in FILE came to, the items that --where chooses, or item KEY.
+
+    Of KEY it shows what it came to, its stages that are done, its log records, notes and messages,
+    and its files, as far as the program had them kept.
 
     Exit status: 0 if all items are ok, 1 if some are not, 2 for wrong usage, 3 if the others wait
     for approval. With --where: 0 if it holds for some items, 1 if for none.
     """
     chosen = where_of(where)
+    if key is not None and chosen is not None:
+        raise InputError("KEY and --where exclude each other; give one of them")
+    if files is not None and key is None:
+        raise InputError("--files writes the files of one item; give its KEY after FILE")
     with journal_errors_told(), read_journal(file) as reader:
+        if key is not None:
+            return _show_item(reader, batch_in(reader, batch_name), key, files)
         batches = reader.batches()
         if batch_name is not None:
             name = batch_in(reader, batch_name)
@@ -97,6 +120,18 @@ def show(file: str, batch_name: str | None, where: str | None, failures: bool) -
             elif totals.waiting and status == EXIT_OK:
                 status = EXIT_WAITING
         return status
+
+
+def _show_item(reader: JournalReader, batch: str, word: str, files: str | None) -> int:
+    [key] = _keys_of(reader, batch, (word,))
+    item = reader.item(batch, key)
+    click.echo(_line_of(item))
+    if item.error_traceback is not None:
+        _show_traceback(item.error_traceback)
+    show_said(reader, batch, key)
+    if files is not None:
+        write_files(reader, batch, key, files)
+    return EXIT_OK if item.status == "ok" else EXIT_FAILED
 
 
 def _show_chosen(reader: JournalReader, batches: list[str], where: Where, tracebacks: bool) -> int:
@@ -413,16 +448,16 @@ def _items(count: int) -> str:
 
 
 def _keys_of(
-    editor: JournalEditor, batch: str, words: tuple[str, ...], where: Where | None = None
+    reader: JournalReader, batch: str, words: tuple[str, ...], where: Where | None = None
 ) -> list[str | int]:
     """Return the keys that an expression chooses, or those meant by ``words``: digits are a text
     first, and a number if that is what the batch has."""
     if where is not None:
-        return [item.key for item in _chosen(editor, batch, where)]
+        return [item.key for item in _chosen(reader, batch, where)]
     keys: list[str | int] = []
     for word in words:
         number = _number(word)
-        is_number = number is not None and not editor.has(batch, word) and editor.has(batch, number)
+        is_number = number is not None and not reader.has(batch, word) and reader.has(batch, number)
         keys.append(number if is_number and number is not None else word)
     return keys
 

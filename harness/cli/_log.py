@@ -30,12 +30,18 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 
 @contextmanager
-def logging_to_stderr(level: str) -> Iterator[None]:
-    """Send log records of ``level`` and above to standard error inside the block."""
+def logging_to_stderr(level: str, *, kept: bool = False) -> Iterator[None]:
+    """Send log records of ``level`` and above to standard error inside the block.
+
+    Args:
+      level: One of `LEVELS`.
+      kept: Whether a journal keeps those from INFO on, so that they have to be let through.
+    """
     root = logging.getLogger()
     handler, level_before = _StandardError(), root.level
+    handler.setLevel(level.upper())
     root.addHandler(handler)
-    root.setLevel(level.upper())
+    root.setLevel(min(handler.level, logging.INFO) if kept else handler.level)
     try:
         yield
     finally:

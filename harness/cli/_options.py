@@ -362,9 +362,10 @@ class BatchOptions(_InputOptions):
         plan="{:,} calls at once",
     )
     fleet: str | None = option(
-        "Share --rpm, --tpm and --concurrent with all batches of this machine that name the same "
-        "file. It is made if it is missing; each must state the same limits.",
-        "FILE",
+        "Share --rpm, --tpm and --concurrent with all batches that name the same: on this machine "
+        "a file, which is made if it is missing; on several, a Redis server, as in "
+        "redis://host:6379#account. Each must state the same limits.",
+        "FILE|URL",
         refusals=[
             _refused(
                 lambda options, facts: options.rpm is options.tpm is options.concurrent is None,
@@ -372,7 +373,7 @@ class BatchOptions(_InputOptions):
                 "--concurrent, the same in each batch",
             )
         ],
-        plan="shared through {}",
+        plan=lambda where: f"shared through {masked(where) if '://' in where else where}",
     )
     workers: int | None = option(
         "Run the records in N processes, through Ray. The limits, retries and the journal are kept "
@@ -515,6 +516,11 @@ class BatchOptions(_InputOptions):
         "TEXT",
         refusals=[_WITHOUT_JOURNAL],
         is_setting=True,
+    )
+    keep_logs: bool = flag(
+        "Keep in the journal, with each record, what is logged for it from INFO on, what its runs "
+        "emit, and the messages of agents, for harness journal show.",
+        refusals=[_WITHOUT_JOURNAL],
     )
     force: bool = flag(
         "Go on with a journal although the target or the settings have changed since.",

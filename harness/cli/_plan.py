@@ -13,6 +13,9 @@ from harness.cli._option_table import argument, command, flag, option
 from harness.cli._option_values import count
 from harness.observe import Plan, plan
 
+TRIED_AT_MOST = 1_000
+"""The largest limit that a plan tries."""
+
 
 @attrs.frozen(kw_only=True)
 class PlanOptions:
@@ -57,7 +60,9 @@ def _run(options: PlanOptions) -> int:
             rpm=options.rpm,
             tpm=options.tpm,
         )
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from error
+    except ValueError as error:
         raise InputError(str(error)) from error
     click.echo(_as_json(found) if options.json else _in_words(options, found))
     for doubt in found.doubts:
@@ -67,12 +72,15 @@ def _run(options: PlanOptions) -> int:
 
 def _in_words(options: PlanOptions, found: Plan) -> str:
     per_second = options.items / found.seconds if found.seconds else 0.0
+    more = " or more" if TRIED_AT_MOST <= found.best_limit < options.items else ""
     lines = [
         f"{options.items:,} items, {options.limit:,} at once: {clock(found.seconds)} "
         f"({rate(per_second)})",
         f"99 % of the items take at most {found.p99:.3g} s",
-        f"best limit: {found.best_limit:,}",
+        f"best limit: {found.best_limit:,}{more}",
     ]
+    if found.runs < found.total_runs:
+        lines.append(f"by the first {found.runs:,} of {found.total_runs:,} recorded runs")
     if found.cost is not None:
         lines.append(f"cost: ${found.cost:,.2f}")
     return "\n".join(lines)

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import attrs
 
+from harness._is_journal import is_journal
 from harness.cli._errors import InputError
 from harness.cli._files import open_input
 from harness.cli._lines import LineReader
 from harness.cli._records import Format, format_of, parse_records
 from harness.errors import JournalError
 from harness.journal import JournalItem, JournalReader, read_journal
-
-_SQLITE = b"SQLite format 3\x00"
 
 
 @attrs.frozen(kw_only=True)
@@ -44,17 +43,6 @@ class RecordedResult:
     def field(self, name: str) -> Any:
         """Return one of the fields."""
         return getattr(self, name)
-
-
-def is_journal(path: str) -> bool:
-    """Return whether a path or an address is that of a journal, and not of an output."""
-    if path.startswith(("postgresql://", "postgres://")):
-        return True
-    try:
-        with open(path, "rb") as file:
-            return cast(BinaryIO, file).read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False  # `open_input` says what is wrong with it.
 
 
 def results_in(

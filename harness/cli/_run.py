@@ -314,7 +314,7 @@ class _Batch:
         tally = self._report.tally
         tally.running += 1
         started_at = trio.current_time()
-        self._forecaster.call_begins(record)
+        self._forecaster.call_begins(record, started_at)
         try:
             returned = await self._work.function(value)
         except ClusterGoneError as error:
@@ -326,9 +326,10 @@ class _Batch:
         finally:
             tally.running -= 1
             tally.calls += 1
-            tally.call_seconds += trio.current_time() - started_at
+            ended_at = trio.current_time()
+            tally.call_seconds += ended_at - started_at
             tally.tokens += record.tokens
-            self._forecaster.call_ends(record)
+            self._forecaster.call_ends(record, ended_at)
         try:
             text = encode_value(returned)
         except UnwritableValueError as error:

@@ -127,6 +127,7 @@ def drawn(picture: dict[str, Any], *, rows: int | None, width: int) -> Renderabl
     lines: list[RenderableType] = [
         Text(f"{picture['program']} (process {picture['pid']})", style="bold"),
         *(Text(_fan_out_words(one, width)) for one in picture["fan_outs"]["shown"]),
+        *map(Text, _left_out(picture)),
         Text(_queue_words(picture)),
         *(Text(_limit_words(one)) for one in picture["limits"]),
         *map(Text, _failure_words(picture["failures"])),
@@ -159,6 +160,11 @@ def _fan_out_words(fan_out: dict[str, Any], width: int) -> str:
     return first_that_fits(width, [f"{name}: {form}{over}" for form in shorter])
 
 
+def _left_out(picture: dict[str, Any]) -> list[str]:
+    shown, total = len(picture["fan_outs"]["shown"]), picture["fan_outs"]["total"]
+    return [f"({shown:,} of {total:,} fan-outs)"] if shown < total else []
+
+
 def _queue_words(picture: dict[str, Any]) -> str:
     queue = picture["queue"]
     return (
@@ -178,9 +184,11 @@ def _limit_words(limits: dict[str, Any]) -> str:
 
 def _failure_words(failures: dict[str, Any]) -> list[str]:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in failures["kinds"])
+    examples = failures["examples"]
+    count = f", {len(examples)} of them:" if len(examples) < failures["total"] else ""
     return [
-        f"failures: {failures['total']:,}{f' ({kinds})' if kinds else ''}",
-        *(f"  {example}" for example in failures["examples"]),
+        f"failures: {failures['total']:,}{f' ({kinds})' if kinds else ''}{count}",
+        *(f"  {example}" for example in examples),
     ]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 import click
 
+from harness._is_journal import is_journal
 from harness._json_value import encode_value
 from harness._progress import progress
 from harness.cli._errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InputError
@@ -31,7 +32,7 @@ from harness.cli._log import logging_to_stderr
 from harness.cli._option_table import Facts, fields_of, refuse
 from harness.cli._options import VerifyOptions
 from harness.cli._record_fields import PROMPT, RecordField, with_fields
-from harness.cli._recorded import is_journal, results_in
+from harness.cli._recorded import results_in
 from harness.cli._records import Record, parse_records
 from harness.cli._run import is_worth_another_attempt
 from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target

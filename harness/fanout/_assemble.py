@@ -42,23 +42,23 @@ def engine_for(
       join: What judges the results.
       sink: Takes each result.
       work: What happens to an item; by default attempts, each its own run.
-      new_job: Makes the job of an item; only with ``work``.
+      new_job: Makes the job of an item; only with ``work``, and without a journal.
       call: What is called with an item, if that isn't the plan's function itself.
 
     Raises:
       TypeError: if the items can't be iterated.
     """
     source = open_source(f"{plan.call}()", items)
-    function = plan.function if call is None else call
+    if work is None:
+        work = ItemWork(plan.function if call is None else call)
     if plan.journal is not None:
         books = plan.journal.books(plan, source)
         feed: Feed = books.feed
         ledger = books.ledger
-        work = ItemWork(function, ledger)
+        work.keep_in(ledger)
     else:
         ledger = None
         feed = feed_for(plan.order, source, new_job)
-        work = ItemWork(function) if work is None else work
     return Engine(plan, source, feed=feed, work=work, ledger=ledger, join=join, sink=sink)
 
 

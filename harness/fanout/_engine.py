@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 class Work(Protocol):
     """What happens between the start of an item and its end."""
 
+    def keep_in(self, ledger: Ledger) -> None:
+        """Have a ledger record every item; called before `begin`, if at all."""
+
     def begin(self, engine: Engine) -> None:
         """Join an engine that already has its run, context and nursery."""
 
@@ -431,8 +434,7 @@ class Engine:
             self._owner.wake()
         if self._ledger is not None:
             self._ledger.looked()
-        if self._looked is not None:
-            self._looked()
+        self.look()
 
     def _look_at_limit(self, changing: ChangingLimit) -> None:
         if changing.limit != self.limit:
@@ -443,10 +445,20 @@ class Engine:
     def _limit_changed(self) -> None:
         """Start what there is room for, in a task: the caller may be about to start an item."""
         if not self.over:
-            self.nursery.start_soon(self._look, name="change of the limit")
+            self.nursery.start_soon(self._start_more, name="change of the limit")
 
-    async def _look(self) -> None:
+    async def _start_more(self) -> None:
         self.start_next()
+
+    def look(self) -> None:
+        """Let go what waits for items that can no longer come."""
+        if self._looked is not None:
+            self._looked()
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left starts only once nothing is in flight."""
+        return self._ledger is not None and self._ledger.waits_for_all
 
     def fill(self) -> None:
         """Start what there is room for, and tell nobody."""
@@ -488,8 +500,7 @@ class Engine:
             await trio.lowlevel.wait_task_rescheduled(cancelled)
         # Here, in a task, not the moment it is over: that may be inside a cancel, while trio walks
         # its tasks and none may be started.
-        if self._looked is not None:
-            self._looked()
+        self.look()
 
     # The next two run once per item, and every call in them counts.
 

@@ -176,11 +176,9 @@ class ItemWork:
     slots = None
     """The fan-out's limit says how many are worked on at once."""
 
-    def __init__(
-        self, function: Callable[[Any], Awaitable[Any]], ledger: Ledger | None = None
-    ) -> None:
-        self._function = function if ledger is None else ledger.recorded(function)
-        self._ledger = ledger
+    def __init__(self, function: Callable[[Any], Awaitable[Any]]) -> None:
+        self._function = function
+        self._ledger: Ledger | None = None
         self._host: Host
         self._run: Run
         self._own_run: OwnRun
@@ -190,6 +188,11 @@ class ItemWork:
         """The items waiting for their next attempt."""
         self._called_off = ""
         self._now: Callable[[], float]
+
+    def keep_in(self, ledger: Ledger) -> None:
+        """Have a ledger record every attempt."""
+        self._ledger = ledger
+        self._function = ledger.recorded(self._function)
 
     def begin(self, engine: Host) -> None:
         """Join a fan-out that already has its run, context and nursery."""

@@ -14,6 +14,9 @@ the order of one item's life:
 
 An attempt that was begun ahead and never started ends as ``"unstarted"``: it didn't happen. An
 attempt with no ending was in flight when its process died.
+
+An item of a pipeline or a router takes several steps between 3 and 4. Each is recorded with
+`FanOutBatch.end_nowait` when it is done; the next session finds those in `Entry.steps`.
 """
 
 from __future__ import annotations
@@ -21,14 +24,18 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import attrs
 
 from harness._approvals import Parked
 from harness.fanout._plan import Plan
+from harness.fanout._steps import Steps
 from harness.runs import current_run_or_none
 from harness.runs._run import LASTING_KEY
+
+if TYPE_CHECKING:
+    from harness.fanout._kept import ItemLogs, Kept
 
 EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 """What is known of an item before it is worked on.
@@ -46,6 +53,60 @@ AttemptStatus = Literal["ok", "failed", "timed_out", "cancelled", "unstarted"]
 
 Acknowledge = Callable[[BaseException | None], None]
 """Called in trio's thread once a record is durable, or with the error if it can't be made so."""
+
+
+class Step(NamedTuple):
+    """A step of an item that earlier sessions recorded, made by the code that there is now."""
+
+    name: str
+    """What it is called: ``stage 'parse'``."""
+
+    part: str
+    """Which output of a stage that yields several took it; empty for the item itself."""
+
+    record: int
+    """The number of its record."""
+
+    ending: int | None
+    """The number of the item's ending, if that has its value; else its own record has it."""
+
+    degraded: bool
+    """Whether a fallback gave a value up to here."""
+
+    further: int
+    """Attempts beyond the first that the steps up to here made."""
+
+
+class StepDone(NamedTuple):
+    """A step that is done, to be recorded."""
+
+    name: str
+    """What it is called."""
+
+    part: str
+    """Which output took it, as in `Step`."""
+
+    text: str
+    """Its value, as `FanOutBatch.encode` gave it."""
+
+    degraded: bool
+    """Whether a fallback gave a value up to here."""
+
+    further: int
+    """Attempts beyond the first that the steps up to here made."""
+
+
+class LastStep(NamedTuple):
+    """The step that an item ended with."""
+
+    name: str
+    """What it is called."""
+
+    for_good: bool
+    """Whether no step could come after this ending: it failed, or the item was dropped."""
+
+    further: int
+    """Attempts beyond the first that the steps up to here made."""
 
 
 @attrs.define(eq=False)
@@ -78,6 +139,16 @@ class Entry:
     effects_key: str = ""
     """Its idempotency key: unique to the item, and the same in every session and after any restore.
     Empty if the item won't run."""
+
+    steps: Sequence[Step] = ()
+    """Its steps that are done, oldest first; for an item of a pipeline or a router that will run,
+    made by the code that there is now."""
+
+    further: int = 0
+    """Attempts beyond the first that steps of earlier sessions made."""
+
+    last_step: str | None = None
+    """The step it ended with; None if it hasn't ended, or has no steps."""
 
 
 class ModelUsage(NamedTuple):
@@ -138,6 +209,8 @@ class Ending(NamedTuple):
 
     usage: ModelUsage | None = None
     """What models used of the tokens; None if none was called."""
+    step: LastStep | None = None
+    """The step it ended with; None for an item that has none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -256,8 +329,12 @@ class FanOutBatch(Protocol):
         """
         ...
 
-    def encode(self, value: Any) -> tuple[str, Any]:
+    def encode(self, value: Any, step: str | None = None) -> tuple[str, Any]:
         """Return the value's text for the journal, and the value that comes back from it.
+
+        Args:
+          value: The value of an item, or of a step.
+          step: The name of the step that gave it; None for an item without steps.
 
         Raises:
           JournalValueError: if it has no text, or doesn't come back from it.
@@ -288,6 +365,29 @@ class FanOutBatch(Protocol):
         Cancellation: nothing is left behind.
         """
         ...
+
+    def decode(self, text: str, step: str | None = None) -> Any:
+        """Return the value of a text that `encode` gave.
+
+        Raises:
+          JournalValueError: if it can't be decoded.
+        """
+        ...
+
+    async def read_step(self, step: Step) -> str:
+        """Return the text of the value of a step that is done.
+
+        Raises:
+          JournalError: if it can't be read.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        ...
+
+    def keep_nowait(self, entry: Entry, kept: Kept) -> None:
+        """Keep something with an item; nobody is told when it is durable."""
 
     async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
         """Record an attempt at each, and return their numbers once that is durable.
@@ -335,13 +435,17 @@ class FanOutBatch(Protocol):
         ...
 
     def end_nowait(
-        self, ended: Sequence[tuple[Entry, int | None, Ending]], then: Acknowledge
+        self,
+        ended: Sequence[tuple[Entry, int | None, Ending]],
+        then: Acknowledge,
+        steps: Sequence[tuple[Entry, StepDone]] = (),
     ) -> None:
         """Record how attempts ended; ``then`` is called once that is durable.
 
         Args:
           ended: For each, what `end` takes.
           then: Called once.
+          steps: Steps that are done, with their items; recorded first.
         """
         ...
 
@@ -444,6 +548,11 @@ class BatchStore(Protocol):
         """What becomes of failures from earlier sessions under a policy that raises failures."""
         ...
 
+    @property
+    def logs(self) -> ItemLogs | None:
+        """What is kept of what items say; None: only files."""
+        ...
+
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
     ) -> FanOutBatch:
@@ -505,6 +614,9 @@ class BatchIdentity:
     tell: Callable[[str], None] | None = None
     """Told that the source has changed; None: a `HarnessWarning` is given."""
 
+    steps: Steps | None = None
+    """What its items go through; None: a function."""
+
 
 def batch_of(plan: Plan, function: Callable[..., Any] | None = None) -> BatchIdentity:
     """Return which batch a fan-out is, from its function and its name.
@@ -513,22 +625,39 @@ def batch_of(plan: Plan, function: Callable[..., Any] | None = None) -> BatchIde
       plan: What was asked for.
       function: What its function calls, if that is another one's wrapper; None: that itself.
     """
+    steps = plan.steps
+    if steps is not None:
+        return BatchIdentity(
+            name=plan.name or _default_name(plan),
+            target=steps.target,
+            settings=settings_of(steps.of),
+            function=steps.of,
+            steps=steps,
+        )
     inner: Any = plan.function if function is None else function
     while isinstance(inner, functools.partial):
         inner = inner.func
     of = inner if hasattr(inner, "__qualname__") else type(inner)
-    form: ValueForm | None = None
-    for owner in (inner, getattr(inner, "__self__", None)):  # An agent, or its method `run`.
-        # Ask its class: a mock has any attribute it is asked for.
-        if hasattr(type(owner), "value_to_json") and hasattr(type(owner), "value_from_json"):
-            form = owner
     return BatchIdentity(
         name=plan.name or _default_name(plan),
         target=f"{of.__module__}.{of.__qualname__}",
         settings=settings_of(inner),
-        form=form,
+        form=form_of(inner),
         function=plan.function if function is None else function,
     )
+
+
+def form_of(function: Any) -> ValueForm | None:
+    """Return how the values of an agent, or of its method `run`, are written; else None."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner: Any
+    for owner in (getattr(function, "__self__", None), function):
+        # Ask its class: a mock has any attribute it is asked for.
+        if hasattr(type(owner), "value_to_json") and hasattr(type(owner), "value_from_json"):
+            form: ValueForm = owner
+            return form
+    return None
 
 
 def settings_of(function: Any) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class JournalFeed:
         self._key = plan.key
         self._iterator = source.iterator if isinstance(source, SyncSource) else None
         self._records = records
+        self._new_job = JournaledJob if plan.steps is None else plan.steps.new_job
         self._content = batch.content
         self._kept = batch.kept
         self.pulled = 0
@@ -67,6 +68,16 @@ class JournalFeed:
     def waiting(self) -> int:
         """How many were looked up and are waiting."""
         return self.room.count
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left starts only once nothing is in flight."""
+        room, suspect = self.room, self.room.suspect
+        if suspect is not None and suspect.index in self.jobs:
+            return True
+        suspects = len(room.suspects) + (suspect is not None)
+        reads_no_more = self._end is not None or room.count >= room.depth
+        return reads_no_more and 0 < room.count == suspects
 
     @property
     def is_dry(self) -> bool:
@@ -115,7 +126,7 @@ class JournalFeed:
     def find(self, index: int, item: Any, key: Any, content: Any, kept: Any) -> None:
         """Look an item up by its key."""
         entry = self._records.batch.find(key, content, kept)
-        self.place(JournaledJob(index, item, key, entry))
+        self.place(self._new_job(index, item, key, entry))
 
     def place(self, job: JournaledJob) -> None:
         """Put an item that was looked up where it belongs."""

@@ -12,7 +12,7 @@ import attrs
 
 from harness._approvals import ParkedRuns
 from harness.fanout._job import Job
-from harness.fanout._journal import AttemptStatus, Ending, Entry, ModelUsage
+from harness.fanout._journal import AttemptStatus, Ending, Entry, LastStep, ModelUsage
 from harness.fanout._result import ResultStatus
 
 
@@ -100,6 +100,7 @@ class JournaledJob(Job):
         "by_fallback",
         "entry",
         "is_begun",
+        "keeper",
         "open",
         "parked",
         "verdict",
@@ -116,6 +117,8 @@ class JournaledJob(Job):
         self.by_fallback = None
         self.parked = None
         self.verdict = None
+        self.keeper: Any = None
+        """What keeps things with it; None before its function is called."""
 
     entry: Entry
     """The item in the journal."""
@@ -140,6 +143,23 @@ class JournaledJob(Job):
 
     verdict: Verdict | None
     """What its end comes to in the journal; None before that."""
+
+    @property
+    def further(self) -> int:
+        """Attempts beyond the first at the steps that it has, over all processes."""
+        return 0
+
+    @property
+    def at(self) -> str | None:
+        """The name of the step that it is at; None if it has none."""
+        return None
+
+    def set_out(self, records: Any, attempt: Recorded) -> None:
+        """Note what records its steps, the `Records` of its fan-out, if it has any."""
+
+    def last_step(self, status: ResultStatus, value: Any) -> LastStep | None:
+        """Return the step it ends with; None if it has none."""
+        return None
 
     def spare(self) -> Recorded | None:
         """Return a recorded attempt that no call has used; None if there is none."""

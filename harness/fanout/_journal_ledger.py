@@ -33,6 +33,7 @@ from harness._approvals import Parked, ParkedRuns, has_answers, parked_runs
 from harness._events import happened
 from harness._root_errors import budget_refusals
 from harness._tracebacks import traceback_of
+from harness._words import told
 from harness.errors import (
     ApprovalPending,
     BudgetExceeded,
@@ -52,7 +53,8 @@ from harness.fanout._journal import (
 )
 from harness.fanout._journal_feed import JournalFeed
 from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
-from harness.fanout._journal_records import Records, told
+from harness.fanout._journal_kept import ItemKeeper, keeper_of
+from harness.fanout._journal_records import Records
 from harness.fanout._journal_shared import SharedFeed
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
@@ -63,7 +65,7 @@ from harness.runs import Run, current_run
 from harness.runs._accounts import Usage, add_meter, current_accounts, units
 from harness.runs._endings import waits_still
 from harness.runs._functions import forgotten_await_error, not_awaitable_error
-from harness.runs._run import LASTING_KEY
+from harness.runs._run import KEEPER, LASTING_KEY
 
 
 def books_for(
@@ -86,7 +88,7 @@ def books_for(
     Raises:
       ValueError: if the plan asks for what the journal can't do.
     """
-    records = Records()
+    records = Records(journal.logs)
     feed = (SharedFeed if shared else JournalFeed)(plan, source, records, batch)
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
@@ -192,6 +194,11 @@ class JournalLedger:
         self._records.has_clerk = True
         host.nursery.start_soon(self._keep_books, host, name=f"journal of {self._identity.name}")
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left are suspects, or one of them is in flight."""
+        return self._feed.waits_for_all
+
     def looked(self) -> None:
         """Have the clerk look too."""
         self._records.news.set()
@@ -214,6 +221,8 @@ class JournalLedger:
                     host.base.run(feed.look, host)
                     if feed.is_dry:
                         host.fill()
+                    elif feed.waits_for_all:
+                        host.look()
                 records.record_ended()
                 feed.recorded()
                 if feed.room.kept and not host.over and host.places() > 0:
@@ -295,6 +304,7 @@ class JournalLedger:
                 raise waits_still(run, states)
         job.parked = ParkedRuns(states)
         parked_runs.set(job.parked)
+        job.set_out(self._records, attempt)
         try:
             awaitable = function(item)
             if type(awaitable) is not CoroutineType and not isinstance(awaitable, Awaitable):
@@ -304,7 +314,7 @@ class JournalLedger:
             value = await awaitable
             if type(value) is CoroutineType:
                 raise forgotten_await_error(function, value)
-            encoded = Encoded(*self._batch.encode(value))
+            encoded = Encoded(*self._batch.encode(value, job.at))
         except Exception:
             attempt.failed = True
             raise
@@ -323,7 +333,7 @@ class JournalLedger:
         return call
 
     def _mark(self, run: Run, job: JournaledJob, meter: Recorded) -> None:
-        """Have an item's run report its usage, and give its effects their keys.
+        """Have an item's run report its usage, give its effects their keys, and keep what it says.
 
         The keys have to be the same in every process.
         """
@@ -331,6 +341,14 @@ class JournalLedger:
         add_meter(run, meter)
         assert run._locals is not None
         run._locals[LASTING_KEY] = job.entry.effects_key
+        run._locals[KEEPER] = self
+        if self._records.logs is not None:
+            keeper_of(job, self._records).listen_in(run)
+
+    def keeper_of(self, run: Run) -> ItemKeeper | None:
+        """Return what keeps things with the item of a run; None if it has ended."""
+        job = None if run._item_index is None else self._feed.jobs.get(run._item_index)
+        return None if job is None else keeper_of(job, self._records)
 
     def may_retry(self, job: Job, error: Exception) -> bool:
         """Return whether the item may have another attempt, over all processes."""
@@ -370,7 +388,7 @@ class JournalLedger:
         if status == "ok":
             try:
                 if type(value) is not Encoded:  # It came from the fallback.
-                    value = Encoded(*self._batch.encode(value))
+                    value = Encoded(*self._batch.encode(value, job.at))
                 text, value = value.text, value.value
             except JournalValueError as error:
                 status, value, job.degraded = "failed", error, False
@@ -394,7 +412,9 @@ class JournalLedger:
         )
         job.verdict = Verdict(done, decided, text)
         # A cancelled attempt doesn't count in the journal; here it shows what was done.
-        return status, value, job.entry.attempts if done else job.attempts_before + job.attempts
+        if done:
+            return status, value, job.entry.attempts + job.further
+        return status, value, job.attempts_before + job.attempts + job.entry.further
 
     def _none_kept(self, error: JournalValueError) -> JournalValueError:
         """Return what ends everything when no value at all can be recorded."""
@@ -464,6 +484,7 @@ class JournalLedger:
             traceback,
             used.run_id,
             used.usage,
+            job.last_step(status, value),
         )
         self._records.keep(result, job.entry, None if decided is None else decided.number, ending)
 

@@ -18,9 +18,10 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness._events import happened
-from harness.errors import JournaledError, JournalError
-from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch
+from harness.errors import JournalError
+from harness.fanout._journal import AttemptStatus, Ending, Entry, FanOutBatch, StepDone
 from harness.fanout._journal_job import JournaledJob, Recorded
+from harness.fanout._kept import ItemLogs
 from harness.fanout._ledger import Writing
 from harness.fanout._result import Result
 
@@ -28,7 +29,9 @@ from harness.fanout._result import Result
 class Records:
     """What one fan-out has on its way to a journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: ItemLogs | None = None) -> None:
+        self.logs = logs
+        """What is kept of what items say; None: only files."""
         self.batch: FanOutBatch
         """This fan-out's part of the journal, once it is open."""
         self.host: Writing
@@ -43,6 +46,10 @@ class Records:
         """Whether there is a clerk. After a cut there is none, while items still end."""
         self._ended: list[tuple[Entry, int | None, Ending]] = []
         """Endings not yet on their way to the journal."""
+        self._steps: list[tuple[Entry, StepDone]] = []
+        """Steps that are done, and not yet on their way to the journal."""
+        self._durable_steps: list[trio.Event] = []
+        """What to set once they are durable."""
         self._decided: list[Result[Any]] = []
         """The results among them: those of items that have ended for good."""
         self._durable: list[Result[Any]] = []
@@ -105,6 +112,13 @@ class Records:
         return attempt
 
     @enable_ki_protection
+    def step(self, entry: Entry, done: StepDone, durable: trio.Event) -> None:
+        """Note that a step is done; the event is set once that is durable, or can't be."""
+        self._steps.append((entry, done))
+        self._durable_steps.append(durable)
+        self._noted()
+
+    @enable_ki_protection
     def end_beside(self, entry: Entry, attempts: list[Recorded]) -> None:
         """Give back attempts that decided nothing: not called, or beside the one that counts."""
         for one in attempts:
@@ -126,6 +140,9 @@ class Records:
     def end(self, entry: Entry, number: int | None, ending: Ending) -> None:
         """Note how an attempt ended."""
         self._ended.append((entry, number, ending))
+        self._noted()
+
+    def _noted(self) -> None:
         if self.has_clerk:
             self.news.set()
         else:
@@ -134,21 +151,25 @@ class Records:
     @enable_ki_protection
     def record_ended(self) -> None:
         """Record all that was noted."""
-        if not self._ended:
+        if not (self._ended or self._steps):
             return
-        # harness: shared (both are taken and replaced in one step)
+        # harness: shared (all are taken and replaced in one step)
         ended, self._ended = self._ended, []
         decided, self._decided = self._decided, []
+        steps, self._steps = self._steps, []
+        durable, self._durable_steps = self._durable_steps, []
         host = self.host
 
         def then(error: BaseException | None) -> None:
             host.unwritten -= len(decided)
             if error is None:
                 self._durable += decided
+            for event in durable:
+                event.set()
             self._called_back(error)
 
         try:
-            self.batch.end_nowait(ended, then)
+            self.batch.end_nowait(ended, then, steps)
         except JournalError as error:
             host.unwritten -= len(decided)
             self.fail(error)
@@ -168,14 +189,3 @@ class Records:
             assert isinstance(error, Exception)
             self.failure = error
         self.news.set()
-
-
-def told(error: BaseException) -> tuple[str, str]:
-    """Return the name and the words of an error, whatever its ``__str__`` does."""
-    if isinstance(error, JournaledError):
-        return error.type_name, error.message
-    try:
-        words = str(error)
-    except Exception as broken:
-        words = f"(its message can't be shown: {type(broken).__name__})"
-    return type(error).__name__, words

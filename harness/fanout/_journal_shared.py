@@ -126,4 +126,4 @@ class SharedFeed(JournalFeed):
         for index, entry in answers:
             job = self._asked.pop(index, None)
             if job is not None:  # Else it was given up meanwhile.
-                self.place(JournaledJob(index, job.item, job.key, entry))
+                self.place(self._new_job(index, job.item, job.key, entry))

@@ -34,6 +34,9 @@ class Writing(Room, Protocol):
     def fill(self) -> None:
         """Start what there is room for, and tell nobody."""
 
+    def look(self) -> None:
+        """Let go what waits for items that can no longer come."""
+
     @property
     def hand_on(self) -> Callable[[Result[Any]], None]:
         """Passes a result to whoever asked for it."""
@@ -82,6 +85,11 @@ class Ledger(Protocol):
 
     def give_up(self) -> None:
         """Stop opening the record: it is no longer wanted."""
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left starts only once nothing is in flight."""
+        ...
 
     def looked(self) -> None:
         """Note that an item has ended or a result was read, and what could start was started."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
 
@@ -23,6 +23,9 @@ from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, FailFast, JoinPolicy, Priority
 from harness.policies._checks import as_priority, check_attempt, check_policy
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
+
+if TYPE_CHECKING:
+    from harness.fanout._steps import Steps
 
 FAIL_FAST = FailFast()
 LIMIT = 100
@@ -103,6 +106,9 @@ class Plan:
     """The room of a stream without ``window``; None: as much as its limit needs."""
 
     keep: bool = False
+
+    steps: Steps | None = None
+    """What each item goes through; only with a journal, which records every step."""
 
     order: Priority | None = attrs.field(init=False)
     """Which of the items read ahead is next; None: input order."""

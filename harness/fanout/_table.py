@@ -13,8 +13,7 @@ from harness._frames import to_pandas as frame_of_pandas
 from harness._frames import to_polars as frame_of_polars
 from harness._json_value import encode_text, encode_value
 from harness._tracebacks import traceback_of
-from harness._words import repr_of
-from harness.fanout._journal_records import told
+from harness._words import repr_of, told
 from harness.fanout._result import Results
 
 _COLUMNS: Columns = {

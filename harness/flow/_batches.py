@@ -24,6 +24,7 @@ from harness._events import happened
 from harness.errors import RunCancelled, RunTimedOut
 from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._gate import Walker
+from harness.flow._places import what_stage
 from harness.flow._stage import Batch, EachItem
 from harness.flow._statistics import Meter
 from harness.runs import Run, current_run
@@ -130,7 +131,7 @@ class Batches:
         self._around = around
         self._index = index
         self._name = name
-        self._what = f"stage {name!r}"
+        self._what = what_stage(name)
         self._function = function
         self._batch = batch
         self._places = places
@@ -239,6 +240,9 @@ class Batches:
             return
         now = trio.current_time()
         run = call.run = Run(name, self._around.run, now)
+        records = [one.walker.record for one in call.members if one.walker.record is not None]
+        if records:
+            records[0].enter_together(run, records, self._what)
         whole = Walker()
         self._meter.begin(now)
         status, result = await carry(run, functools.partial(self._make, values), whole)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from trio.lowlevel import disable_ki_protection
 
+from harness.errors import JournalValueError
 from harness.fanout import DROP, FanOutStatistics, Hedges
 from harness.flow._attempts import Calls, NotAsync, not_async
 from harness.flow._batches import Batches, call_with_list
@@ -37,6 +38,9 @@ from harness.flow._statistics import (
 from harness.runs import Run, open_run
 from harness.runs._endings import cancelled_error, is_only_cancelled
 from harness.runs._functions import forgotten_await_error
+
+if TYPE_CHECKING:
+    from harness.fanout._journal_steps import ItemSteps
 
 
 class Host(Protocol):
@@ -105,6 +109,8 @@ class Flow:
         """How many walkers are on their way to each of them."""
         self.items_set_out: int = 0
         """Items whose task has begun; counted only if a stage gathers and has to know."""
+        self.is_recorded = False
+        """Whether a journal records the stages that items have been through."""
 
     @property
     def capacity(self) -> int:
@@ -164,7 +170,12 @@ class Flow:
 
     def _set_way(self) -> None:
         self._way = tuple(
-            (station, station.gate, station.function if station.is_plain else None, station.meter)
+            (
+                station,
+                station.gate,
+                station.function if station.is_plain and not self.is_recorded else None,
+                station.meter,
+            )
             for station in self._stations
         )
 
@@ -226,7 +237,11 @@ class Flow:
         Cancellation: the walker holds nothing, and is no longer on its way anywhere.
         """
         position, value, now = walker.position, walker.item, walker.started_at
-        if not position:
+        record = walker.record
+        if record is not None:
+            position, value = await self._resumed(record, walker)
+        is_output = walker.held is not None
+        if not is_output:
             walker.held = self._host
             if self.gathers:
                 self.items_set_out += 1
@@ -248,11 +263,14 @@ class Flow:
                         now = time()
                 if function is None:
                     in_call = False
-                    value = await self._not_plain(station, walker, value, now)
+                    if record is None:
+                        value = await self._not_plain(station, walker, value, now)
+                    else:
+                        value = await self._recorded(record, station, walker, value)
                     now = time()
                     if value is DROP:
                         return DROP
-                    if station.given.gives_several:
+                    if station.gives_several:
                         return value
                     continue
                 meter.calls += 1
@@ -286,11 +304,49 @@ class Flow:
             if self.gathers:
                 self._arrive_nowhere(walker)
 
+    async def _resumed(self, record: ItemSteps, walker: Walker) -> tuple[int, Any]:
+        """Return where an item goes on, and with what: behind the last stage that is done."""
+        ahead = self._stations[walker.position :]
+        several = next((one.index for one in ahead if one.gives_several), len(self._stations))
+        for station in reversed(self._stations[walker.position : several]):
+            step = record.knows(station.what)
+            if step is None:
+                continue
+            try:
+                value = record.decode(station.what, await record.text(step))
+            except BaseException:
+                if walker.held is not None:
+                    self._arrive_nowhere(walker)
+                raise
+            position = len(self._stations) if value is DROP else station.index + 1
+            for index in self.gathers:
+                if walker.held is not None and walker.position <= index < position:
+                    self._before[index] -= 1  # An output is counted as it is sent on its way.
+            walker.position = position
+            return position, value
+        return walker.position, walker.item
+
+    async def _recorded(
+        self, record: ItemSteps, station: Station, walker: Walker, value: Any
+    ) -> Any:
+        """Go through a stage, and record that it is done."""
+        await record.enter(station.what)
+        value = await self._not_plain(station, walker, value, self._now())
+        is_last = station.index == len(self._stations) - 1
+        if station.gives_several or (record.is_whole and (is_last or value is DROP)):
+            return value  # It is the item's, or an output has recorded it.
+        try:
+            further = max(0, walker.attempts - record.is_whole)
+            return record.leave(station.what, value, further=further, degraded=walker.degraded)
+        except JournalValueError as error:
+            note_place(error, station.what, station.name)
+            raise
+
     async def _not_plain(self, station: Station, walker: Walker, value: Any, now: float) -> Any:
         """Do at a stage what goes beyond calling its function."""
         if station.batches is not None:
             return await self._gather(station, station.batches, walker, value)
-        if station.given.gives_several:
+        if station.gives_several:
             return await self._spread(station, walker, value)
         meter = station.meter
         meter.begin(now)
@@ -335,6 +391,10 @@ class Flow:
         except NotAsync as error:
             self._host.crash(error)
             raise
+        finally:
+            if walker.record is not None:
+                # What its outputs came to is due to all that follows, too.
+                walker.record.here = self._stations[-1].what
 
     def _failed(self, station: Station, error: BaseException) -> None:
         """Note in which stage an error arose; a function that isn't async ends everything."""

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from harness.errors import RecursiveCallError
 from harness.runs._waits import Wait, observed_run
+
+if TYPE_CHECKING:
+    from harness.fanout._journal_steps import ItemSteps
 
 
 class Holdable(Protocol):
@@ -53,6 +56,8 @@ class Walker:
     """Whether a fallback gave a value on its way."""
     inside: str | None = None
     """The path of the run that is inside of the same pipeline or router and waits for this."""
+    record: ItemSteps | None = None
+    """What records its steps; None without a journal."""
     task: trio.lowlevel.Task | None = None
     """Its task, once it has waited."""
     wait: Wait | None = None

@@ -11,17 +11,18 @@ before its first output. Its timeout counts the time it runs, not the waits for 
 
 from __future__ import annotations
 
+import json
 import math
 import types
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
 from harness._events import happened
-from harness.errors import OutputsFailedError
+from harness.errors import JournalValueError, OutputsFailedError
 from harness.fanout import DROP, Result, Results
 from harness.fanout._tries import Tries
 from harness.flow._attempts import Calls, NotAsync, not_async, timed_out
@@ -34,6 +35,9 @@ from harness.runs._carry import carry
 from harness.runs._endings import most_telling, unwrap_single
 from harness.runs._inner_scope import InnerScope
 from harness.runs._scopes import cancel_scope
+
+if TYPE_CHECKING:
+    from harness.fanout._journal_steps import ItemSteps
 
 Walk = Callable[[Walker], Coroutine[Any, Any, Any]]
 StartTask = Callable[..., None]
@@ -69,6 +73,10 @@ class Outputs:
         self._room = trio.Event()
         self._failure: Exception | None = None
         """The first error, from the generator or an output."""
+        self._record: ItemSteps | None = None
+        """What records the item's steps; None without a journal."""
+        self._texts: list[str] = []
+        """The outputs as they are recorded."""
 
     @enable_ki_protection
     async def collect(self, item: Any, walker: Walker, given_back: Callable[[], None]) -> Any:
@@ -85,6 +93,7 @@ class Outputs:
             unchanged, if the pipeline ends with the first failure anyway.
         """
         # harness: shared (there is one of these for each item)
+        self._record = record = walker.record
         self._run = run = current_run()
         run._why_cut = self._why_cut
         try:
@@ -93,7 +102,18 @@ class Outputs:
                 status = "cancelled"
                 self._meter.begin(trio.current_time())
                 try:
-                    await self._send_all(item, walker)
+                    known = None if record is None else record.knows(self._calls.what)
+                    if record is not None and known is not None:
+                        for text in json.loads(await record.text(known)):
+                            await self._send(record.decode(self._calls.what, text))
+                    else:
+                        await self._send_all(item, walker)
+                    if record is not None and known is None:
+                        further, degraded = max(0, walker.attempts - 1), walker.degraded
+                        text = json.dumps(self._texts)
+                        record.leave_text(
+                            self._calls.what, text, further=further, degraded=degraded
+                        )
                     status = "ok"
                     self._meter.extra_items += self._sent - 1
                 except Exception as error:
@@ -136,7 +156,9 @@ class Outputs:
                     raise
                 except Exception as error:
                     failure = unwrap_single(error)
-                if self._sent or not await self._calls.another_try(plan, tries, failure):
+                if self._sent or isinstance(failure, JournalValueError):
+                    break
+                if not await self._calls.another_try(plan, tries, failure):
                     break
         finally:
             walker.attempts += max(0, tries.attempts - 1)
@@ -201,10 +223,16 @@ class Outputs:
     async def _send(self, output: Any) -> None:
         """Send an output on its way, and wait until it has room there."""
         _waiting_for = f"room behind {self._calls.what}"
-        self._room = trio.Event()
         number = self._sent
+        record = self._record
+        if record is not None:
+            text, output = record.encode(self._calls.what, output)
+            self._texts.append(text)
+            record = record.output(number, text)
+        self._room = trio.Event()
         self._sent += 1
         walker = self._begin(self._next_position, output, self)
+        walker.record = record
         self._start_task(self._nursery, self._carry, walker, number, current_run())
         self._meter.pause(trio.current_time())
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable
+from importlib import import_module
 from typing import Any, Generic, TypeVar, overload
 
 from trio.lowlevel import enable_ki_protection
 
 from harness._arguments import check_count
-from harness.fanout import Drop, FanOutStream, Results
+from harness.fanout import Drop, FanOutJournal, FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._plan import FAIL_FAST, Plan
 from harness.flow._flow import Flow
@@ -309,6 +310,7 @@ class Pipeline(Generic[In, Out]):
         *,
         policy: JoinPolicy = FAIL_FAST,
         key: Callable[[In], Any] | None = None,
+        journal: FanOutJournal | None = None,
         name: str | None = None,
         within: float | None = None,
     ) -> Results[Out]:
@@ -318,7 +320,11 @@ class Pipeline(Generic[In, Out]):
           items: Any iterable or async iterable; pulled only as the first stage has room.
           policy: When the whole is over, and whether it succeeded, as for `harness.fan_out`.
           key: The item's key, for results, names and dumps; by default its index.
-          name: The name of the pipeline's run.
+          journal: Records every stage of every item once it is done, so that a later call goes on
+            behind it. A stage whose function has changed since is done again, and so are those
+            after it. Needs ``key``; see `harness.journal.open_journal`.
+          name: The name of the pipeline's run, and that of its batch in the journal; by default
+            ``pipeline``.
           within: Seconds after which the whole ends with what there is so far.
 
         Returns:
@@ -331,6 +337,8 @@ class Pipeline(Generic[In, Out]):
             results. `failed_at` says in which stage an error arose.
           TypeError: if an argument has the wrong type, or a stage returns no awaitable.
           ValueError: if a number is out of range.
+          JournalError: if the journal can't be read or written, or an item has no key to be found
+            by.
 
         Checkpoint: always.
 
@@ -338,7 +346,15 @@ class Pipeline(Generic[In, Out]):
         Cancelling the pipeline's own run returns the results instead.
         """
         flow = self._new_flow(policy)
-        plan = self._plan("Pipeline.run", flow, policy=policy, key=key, name=name, within=within)
+        plan = self._plan(
+            "Pipeline.run",
+            flow,
+            policy=policy,
+            key=key,
+            journal=journal,
+            name=name,
+            within=within,
+        )
         return await gather(plan, items, work=Walks(flow), new_job=WalkingJob)
 
     def open(
@@ -347,6 +363,7 @@ class Pipeline(Generic[In, Out]):
         *,
         policy: JoinPolicy = FAIL_FAST,
         key: Callable[[In], Any] | None = None,
+        journal: FanOutJournal | None = None,
         name: str | None = None,
         within: float | None = None,
         ordered: bool = False,
@@ -362,7 +379,7 @@ class Pipeline(Generic[In, Out]):
                     ...
 
         Args:
-          items, policy, key, name, within: As for `run`.
+          items, policy, key, journal, name, within: As for `run`.
           ordered: Whether to yield in input order; by default as the items end.
           window: How many items may be in flight or waiting to be read; by default twice as many
             as there is room for in the stages and buffers.
@@ -373,6 +390,7 @@ class Pipeline(Generic[In, Out]):
           ValueError: if a number is out of range.
           FanOutError: from the iteration if the policy is broken, or the items can't be read
             further; at the end of the block if nobody was reading.
+          JournalError: likewise, if the journal can't be opened or written.
 
         Cancellation: leaving the block cancels what is in flight and waits for it.
         """
@@ -382,6 +400,7 @@ class Pipeline(Generic[In, Out]):
             flow,
             policy=policy,
             key=key,
+            journal=journal,
             name=name,
             within=within,
             ordered=ordered,
@@ -429,6 +448,7 @@ class Pipeline(Generic[In, Out]):
         *,
         policy: JoinPolicy,
         key: Callable[[In], Any] | None,
+        journal: FanOutJournal | None,
         name: str | None,
         within: float | None,
         ordered: bool = False,
@@ -436,6 +456,10 @@ class Pipeline(Generic[In, Out]):
         keep: bool = False,
         streamed: bool = False,
     ) -> Plan:
+        steps = None
+        if journal is not None:
+            recorded = import_module("harness.flow._recorded")
+            steps = recorded.steps_of_pipeline(self, self._stages)
         return Plan(
             call=call,
             function=flow.walk,
@@ -443,6 +467,8 @@ class Pipeline(Generic[In, Out]):
             policy=policy,
             limit=flow.entry,
             key=key,
+            journal=journal,
+            steps=steps,
             name=name,
             within=within,
             ordered=ordered,

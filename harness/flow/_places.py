@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from harness.runs._functions import name_of
 
 NOTES_AT_MOST = 8
 """One error object may come out of many items; its notes stay bounded."""
+
+
+def what_stage(name: str) -> str:
+    """Return a stage in words: also what a journal calls it as a step."""
+    return f"stage {name!r}"
+
+
+def what_track(name: str) -> str:
+    """Return a track in words."""
+    return f"track {name!r}"
+
+
+def what_classifies(classify: Callable[..., Any]) -> str:
+    """Return a classifier in words."""
+    return f"classifier {name_of(classify)!r}"
+
+
+def what_escalates(name: str, escalate: str) -> str:
+    """Return in words the track for an item that failed on another one."""
+    return f"{what_track(escalate)} after {what_track(name)}"
 
 
 class _PlaceNote(str):

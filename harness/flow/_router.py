@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from trio.lowlevel import enable_ki_protection
 
 from harness.errors import UnknownTrackError
-from harness.fanout import ChangingLimit, FanOutStream, Results
+from harness.fanout import ChangingLimit, FanOutJournal, FanOutStream, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._plan import FAIL_FAST, LIMIT, Plan
 from harness.flow._routing import Routing
@@ -22,6 +23,9 @@ from harness.policies import JoinPolicy, Priority
 from harness.runs import open_run
 from harness.runs._endings import cancelled_error
 from harness.runs._functions import check_callable, name_of
+
+if TYPE_CHECKING:
+    from harness.fanout._steps import Steps
 
 First = TypeVar("First")
 
@@ -148,6 +152,7 @@ class Router(Generic[In, Out]):
         limit: int | ChangingLimit = LIMIT,
         key: Callable[[In], Any] | None = None,
         priority: Priority | Callable[[In], float] | None = None,
+        journal: FanOutJournal | None = None,
         name: str | None = None,
         within: float | None = None,
     ) -> Results[Out]:
@@ -160,7 +165,11 @@ class Router(Generic[In, Out]):
           key: The item's key, for results, names and dumps; by default its index.
           priority: A function that returns a number for an item, or a `Priority`: of the items read
             ahead, the one with the largest number is started first.
-          name: The name of the router's run.
+          journal: Records the track chosen for every item, the tracks it failed on, and its result,
+            so that a later call goes on behind them. What a changed function was part of is done
+            again. Needs ``key``; see `harness.journal.open_journal`.
+          name: The name of the router's run, and that of its batch in the journal; by default
+            ``router``.
           within: Seconds after which the whole ends with what there is so far.
 
         Returns:
@@ -172,6 +181,8 @@ class Router(Generic[In, Out]):
             results. `failed_at` says on which track an error arose.
           TypeError: if an argument has the wrong type, or a track returns no awaitable.
           ValueError: if a number is out of range.
+          JournalError: if the journal can't be read or written, or an item has no key to be found
+            by.
 
         Checkpoint: always.
 
@@ -187,6 +198,8 @@ class Router(Generic[In, Out]):
             limit=limit,
             key=key,
             priority=priority,
+            journal=journal,
+            steps=self._steps(journal),
             name=name,
             within=within,
         )
@@ -200,6 +213,7 @@ class Router(Generic[In, Out]):
         limit: int | ChangingLimit = LIMIT,
         key: Callable[[In], Any] | None = None,
         priority: Priority | Callable[[In], float] | None = None,
+        journal: FanOutJournal | None = None,
         name: str | None = None,
         within: float | None = None,
         ordered: bool = False,
@@ -215,7 +229,7 @@ class Router(Generic[In, Out]):
                     ...
 
         Args:
-          items, policy, limit, key, priority, name, within: As for `run`.
+          items, policy, limit, key, priority, journal, name, within: As for `run`.
           ordered: Whether to yield in input order; by default as the items end.
           window: How many items may be in flight or waiting to be read, including those read ahead
             for ``priority``. By default twice ``limit``, and with ``priority`` at least ``limit``
@@ -227,6 +241,7 @@ class Router(Generic[In, Out]):
           ValueError: if a number is out of range, or ``ordered`` is given with ``priority``.
           FanOutError: from the iteration if the policy is broken, or the items can't be read
             further; at the end of the block if nobody was reading.
+          JournalError: likewise, if the journal can't be opened or written.
 
         Cancellation: leaving the block cancels what is in flight and waits for it.
         """
@@ -239,6 +254,8 @@ class Router(Generic[In, Out]):
             limit=limit,
             key=key,
             priority=priority,
+            journal=journal,
+            steps=self._steps(journal),
             name=name,
             within=within,
             ordered=ordered,
@@ -278,6 +295,14 @@ class Router(Generic[In, Out]):
         if routing is None:
             routing = Routing(self._classify, self._tracks, self._default)
         return routing.statistics()
+
+    def _steps(self, journal: FanOutJournal | None) -> Steps | None:
+        """Return what a journal records of each item; None without one."""
+        if journal is None:
+            return None
+        recorded = import_module("harness.flow._recorded")
+        steps: Steps = recorded.steps_of_router(self, self._classify, self._tracks)
+        return steps
 
     def _new_routing(self) -> Routing:
         routing = Routing(self._classify, self._tracks, self._default)

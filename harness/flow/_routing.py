@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from trio.lowlevel import disable_ki_protection
 
-from harness._words import error_in_words
-from harness.errors import UnknownTrackError
+from harness._words import error_in_words, told
+from harness.errors import JournaledError, UnknownTrackError
 from harness.fanout import DROP, FanOutStatistics, Hedges
 from harness.fanout._attempts import is_cancelled
 from harness.flow._attempts import Calls, Closing, NotAsync
 from harness.flow._calls import calling
 from harness.flow._gate import Gate, Walker
-from harness.flow._places import note_place
+from harness.flow._places import note_place, what_classifies, what_escalates, what_track
 from harness.flow._statistics import (
     NOTHING_IN_FLIGHT,
     Clock,
@@ -28,6 +29,9 @@ from harness.flow._statistics import (
 from harness.flow._track import Track
 from harness.runs._endings import is_only_cancelled, set_context, try_note
 from harness.runs._functions import name_of
+
+if TYPE_CHECKING:
+    from harness.fanout._journal_steps import ItemSteps
 
 
 class Crashing(Closing, Protocol):
@@ -43,7 +47,7 @@ class Line:
     def __init__(self, name: str, given: Track[Any, Any]) -> None:
         self.name = name
         self.given = given
-        self.what = f"track {name!r}"
+        self.what = what_track(name)
         self.calls = Calls(self.what, given.function, given.each)
         self.meter = Meter()
         self.escalated = 0
@@ -106,6 +110,8 @@ class Routing:
         self.gathers: Sequence[int] = ()
         """Nowhere do items wait for others."""
         self.items_set_out = 0
+        self.is_recorded = False
+        """Whether a journal records the tracks that items take."""
         self.slots: int | None = None
         """The router's limit says how many items are worked on at once."""
         self.crash: Callable[[NotAsync], None] = lambda error: None
@@ -114,7 +120,7 @@ class Routing:
         """How many items are in flight and waiting for their turn."""
         self._calls_in_flight = 0
         self._classify = classify
-        self._classifier = f"classifier {name_of(classify)!r}"
+        self._classifier = what_classifies(classify)
         self._lines = {name: Line(name, given) for name, given in tracks.items()}
         self._default = default
 
@@ -157,20 +163,30 @@ class Routing:
 
         Cancellation: the item is on no track and in no line.
         """
-        line = await self._choose(walker.item)
-        try:
-            return await line.take(walker)
-        except NotAsync as error:
-            self.crash(error)
-            raise
-        except Exception as error:
-            escalate = line.given.escalate
-            if escalate is None or is_cancelled() or line.calls.closing():
+        record = walker.record
+        line = await (self._choose(walker.item) if record is None else self._chosen(record, walker))
+        escalate = line.given.escalate
+        failure = None if record is None else await _failed_before(record, line)
+        if failure is None:
+            if record is not None:
+                await record.enter(line.what)
+            try:
+                return await line.take(walker)
+            except NotAsync as error:
+                self.crash(error)
                 raise
-            failure = error
-        line.escalated += 1
-        walker.attempts += 1
+            except Exception as error:
+                if escalate is None or is_cancelled() or line.calls.closing():
+                    raise
+                failure = error
+            line.escalated += 1
+            walker.attempts += 1
+            if record is not None:
+                _record(record, line.what, told(failure), walker)
+        assert escalate is not None
         try:
+            if record is not None:
+                await record.enter(what_escalates(line.name, escalate))
             return await self._lines[escalate].take(walker)
         except NotAsync as error:
             self.crash(error)
@@ -183,6 +199,18 @@ class Routing:
             raise
         finally:
             del failure  # It holds the frame that holds it.
+
+    async def _chosen(self, record: ItemSteps, walker: Walker) -> Line:
+        """Return the track that was chosen for an item, or choose it and record that."""
+        step = record.knows(self._classifier)
+        if step is not None:
+            line = self._lines.get(json.loads(await record.text(step)))
+            if line is not None:
+                return line
+        await record.enter(self._classifier)
+        line = await self._choose(walker.item)
+        _record(record, self._classifier, line.name, walker)
+        return line
 
     async def _choose(self, item: Any) -> Line:
         try:
@@ -235,3 +263,17 @@ class Routing:
             ),
             seconds=self.clock.seconds(),
         )
+
+
+def _record(record: ItemSteps, name: str, value: Any, walker: Walker) -> None:
+    """Record what a step came to that gives no value: the choice of a track, or its failure."""
+    further, degraded = walker.attempts - 1, walker.degraded
+    record.leave_text(name, json.dumps(value), further=further, degraded=degraded)
+
+
+async def _failed_before(record: ItemSteps, line: Line) -> Exception | None:
+    """Return the failure that had an item leave a track, in an earlier session; None without."""
+    step = record.knows(line.what)
+    if step is None or line.given.escalate is None:
+        return None
+    return JournaledError(*json.loads(await record.text(step)))

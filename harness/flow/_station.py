@@ -9,6 +9,7 @@ from harness.fanout import FanOutStatistics
 from harness.flow._attempts import Calls
 from harness.flow._batches import Batches
 from harness.flow._gate import Gate
+from harness.flow._places import what_stage
 from harness.flow._stage import AnyStage, distinct
 from harness.flow._statistics import Clock, Meter, PipelineStatistics, StageStatistics
 
@@ -20,10 +21,12 @@ class Station:
         self.given = given
         self.name = name
         self.index = index
-        self.what = f"stage {name!r}"
+        self.what = what_stage(name)
         self.function: Callable[[Any], Any] = given.function
         self.calls = Calls(self.what, self.function, given.each)
         self.meter = Meter()
+        self.gives_several = given.gives_several
+        """Whether its outputs go on one by one."""
         if given.batch is not None:
             self.places = max(buffer, given.batch.size)
         else:
@@ -42,7 +45,7 @@ class Station:
     @property
     def is_plain(self) -> bool:
         """Whether there is nothing to do but call the function."""
-        return self.calls.plain and self.batches is None and not self.given.gives_several
+        return self.calls.plain and self.batches is None and not self.gives_several
 
     @property
     def line(self) -> Gate | Batches | None:

@@ -18,6 +18,7 @@ from trio.lowlevel import enable_ki_protection
 from harness.fanout import FanOutStatistics, Hedges
 from harness.fanout._engine import Engine
 from harness.fanout._job import Job
+from harness.fanout._ledger import Ledger
 from harness.flow._attempts import NotAsync
 from harness.flow._gate import Walker
 from harness.runs import Run
@@ -35,6 +36,9 @@ class Way(Protocol):
 
     counts: Callable[[], FanOutStatistics]
     """How many items are in flight."""
+
+    is_recorded: bool
+    """Whether a journal records the steps of its items."""
 
     def begin(self, host: Walks) -> None:
         """Start the clock; ``host`` starts the walkers."""
@@ -78,13 +82,18 @@ class Walks:
 
     def __init__(self, way: Way) -> None:
         self._way = way
-        self._walk = way.walk
+        self._walk: Callable[[Any], Coroutine[Any, Any, Any]] = way.walk
         self.looked: Callable[[], None] | None = None
         """Lets go what waits for items that can no longer come."""
         self._engine: Engine
         self._now: Callable[[], float]
 
     # What the engine asks ---------------------------------------------------------------------
+
+    def keep_in(self, ledger: Ledger) -> None:
+        """Have a ledger record every item, and each of its steps."""
+        self._way.is_recorded = True
+        self._walk = ledger.recorded(self._walk)
 
     def begin(self, engine: Engine) -> None:
         """Belong to an engine whose run, context and nursery exist."""
@@ -169,7 +178,11 @@ class Walks:
         waiting for a result.
         """
         engine = self._engine
-        dry = engine.over or (engine.starving and engine.in_flight + engine.unread >= engine.window)
+        dry = (
+            engine.over
+            or engine.waits_for_all
+            or (engine.starving and engine.in_flight + engine.unread >= engine.window)
+        )
         return not dry or engine.in_flight > self._way.items_set_out
 
     def give_back(self, walker: Walker) -> None:

@@ -6,12 +6,15 @@ journal.
 """
 
 from harness.fanout import Totals
+from harness.fanout._kept import ItemLogs
 from harness.journal._backup import backup_journal
 from harness.journal._export import ExportForm
 from harness.journal._inspect import (
     BatchInfo,
     JournalEditor,
     JournalReader,
+    KeptRecord,
+    StepRecord,
     WaitingItem,
     edit_journal,
     read_journal,
@@ -26,11 +29,14 @@ __all__ = [
     "BatchState",
     "ExportForm",
     "IdentifiedJournal",
+    "ItemLogs",
     "ItemStatus",
     "Journal",
     "JournalEditor",
     "JournalItem",
     "JournalReader",
+    "KeptRecord",
+    "StepRecord",
     "Totals",
     "WaitingItem",
     "backup_journal",

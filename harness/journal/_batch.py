@@ -18,13 +18,15 @@ from harness._approvals import Parked
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
-from harness.fanout._journal import THE_ITEM
+from harness.fanout._journal import THE_ITEM, Step, StepDone
+from harness.fanout._kept import Kept
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
-from harness.journal._index import KeyIndex, Known
+from harness.journal._index import KeyIndex, Known, KnownStep
 from harness.journal._kept_bytes import is_kept_apart, put_together
 from harness.journal._owner import SteadyClock
 from harness.journal._queries import forgotten_name, stored
+from harness.journal._steps import BatchSteps
 from harness.journal._totals import totals_of
 from harness.journal._writer import GROUP_CHARACTERS_AT_MOST, Acknowledge, Writer
 from harness.runs._keys import item_key
@@ -106,6 +108,8 @@ class JournalBatch:
     """For items that wait for approvals: the number of the record that says so."""
     _forgotten: Mapping[str, str] = attrs.field(alias="forgotten")
     """How often items were forgotten, by `forgotten_name`."""
+    _steps: BatchSteps | None = attrs.field(alias="steps")
+    """What its items go through; None if that is one function."""
     _keep_inputs: bool = attrs.field(alias="keep_inputs")
 
     @property
@@ -158,7 +162,16 @@ class JournalBatch:
             entry = _Entry(number, key, "new", row=row, input=text)
             entry.effects_key = self._effects_key(key_json, input_hash)
             return entry
+        done: Sequence[KnownStep] = ()
+        if self._steps is not None:
+            done = self._index.steps(known.item)
+            known = self._steps.as_of_now(known, done)
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
+        if self._steps is not None and done:
+            entry.further = max(one.further for one in done)
+            entry.steps = self._steps.with_values(done)
+            if known.ending is not None and not self._steps.several:
+                entry.last_step = [one for one in done if not one.part][-1].name
         if known.status == "ok":
             entry.state = "done"
         elif known.status in ("failed", "timed_out") and not self._is_retried(known):
@@ -191,13 +204,52 @@ class JournalBatch:
             times = "" if whole == alone == "0" else f" {whole} {alone}"
         return item_key(self._origin, self.name, key_json, f"{input_hash.hex()}{times}")
 
-    def encode(self, value: Any) -> tuple[str, Any]:
+    def encode(self, value: Any, step: str | None = None) -> tuple[str, Any]:
         """Return the value's text for the journal, and the value that comes back from it.
+
+        Args:
+          value: The value of an item, or of a step.
+          step: The name of the step that gave it; None for an item without steps.
 
         Raises:
           JournalValueError: if it has no text, or doesn't come back from it.
         """
-        return self._codec.encode(value)
+        return self._codec_of(step).encode(value)
+
+    def decode(self, text: str, step: str | None = None) -> Any:
+        """Return the value of a text that `encode` gave.
+
+        Raises:
+          JournalValueError: if it can't be decoded.
+        """
+        return self._codec_of(step).decode(text)
+
+    def _codec_of(self, step: str | None) -> Codec:
+        return self._codec if self._steps is None else self._steps.codecs.get(step, self._codec)
+
+    async def read_step(self, step: Step) -> str:
+        """Return the text of the value of a step that is done.
+
+        Raises:
+          JournalError: if it can't be read.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        table, number = (
+            ("harness_steps", step.record)
+            if step.ending is None
+            else ("harness_endings", step.ending)
+        )
+
+        def fetch(backend: Backend) -> str:
+            rows = backend.fetch(f"SELECT value FROM {table} WHERE id = ?", (number,))
+            if not rows:
+                raise JournalError(f"batch {self.name!r} has no value of {step.name} for an item")
+            return put_together(backend, rows[0][0])
+
+        return await self._writer.ask(fetch)
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         """Return what each of the entries ended with, in their order.
@@ -242,12 +294,12 @@ class JournalBatch:
             begun_at = min(begun_at, ended_at)
         return Stored(
             status=status,
-            value=self._codec.decode(text) if status == "ok" else None,
+            value=self.decode(text, entry.last_step) if status == "ok" else None,
             error_type=error_type,
             error_message=error_message,
             error_traceback=traceback,
             degraded=bool(degraded),
-            attempts=entry.attempts,
+            attempts=entry.attempts + entry.further,
             started_at=begun_at,
             ended_at=ended_at,
             seconds=seconds,
@@ -325,17 +377,34 @@ class JournalBatch:
         """
         await self._writer.recorded(self._end([(entry, attempt, ending)]))
 
-    def end_nowait(self, ended: Sequence[Ended], then: Acknowledge) -> None:
+    def end_nowait(
+        self,
+        ended: Sequence[Ended],
+        then: Acknowledge,
+        steps: Sequence[tuple[Entry, StepDone]] = (),
+    ) -> None:
         """Record how attempts ended; ``then`` is called in trio's thread once that is durable.
 
         Args:
           ended: For each, what `end` takes.
           then: Called once, with the error if it can't be made durable. It must not raise.
+          steps: Steps that are done, with their items; recorded first.
         """
+        for some in _parts(steps, [len(one[1].text) for one in steps]):
+            if some:
+                rows = [value for one in some for value in self._step(*one)]
+                self._writer.record({"harness_steps": rows}, _nobody_waits)
         *parts, last = _parts(ended, [len(one[2].value or "") for one in ended])
         for part in parts:
             self._writer.record(self._end(part), _nobody_waits)
         self._writer.record(self._end(last), then)
+
+    def keep_nowait(self, entry: Entry, kept: Kept) -> None:
+        """Keep something with an item; nobody is told when it is durable."""
+        self._writer.check()
+        row: list[Any] = [self._numbers.next_event(), entry.id, self.session, self._clock.now()]
+        row += kept.kind, *map(words_to_text, (kept.name, kept.run, kept.text)), kept.content
+        self._writer.record({"harness_kept": row}, _nobody_waits)
 
     async def flush(self) -> None:
         """Wait until everything recorded before is durable.
@@ -376,6 +445,13 @@ class JournalBatch:
         else:
             await self._writer.flush()
 
+    def _step(self, entry: Entry, step: StepDone) -> list[Any]:
+        assert self._steps is not None
+        self._writer.check()
+        row = [self._numbers.next_event(), entry.id, step.name, step.part]
+        row += [self._steps.chains[step.name], None, 0, int(step.degraded), step.further]
+        return [*row, self._clock.now(), step.text]
+
     def _begin(self, entries: Sequence[Entry], alone: bool) -> tuple[Rows, list[int]]:
         self._writer.check()
         now = self._clock.now()
@@ -393,9 +469,16 @@ class JournalBatch:
     def _end(self, ended: Sequence[Ended]) -> Rows:
         self._writer.check()
         now = self._clock.now()
-        names = ("harness_items", "harness_inputs", "harness_endings", "harness_usage")
+        names = (
+            "harness_items",
+            "harness_inputs",
+            "harness_endings",
+            "harness_usage",
+            "harness_steps",
+        )
         rows: Rows = {name: [] for name in names}
         endings = rows["harness_endings"]
+        steps = rows["harness_steps"]
         for entry, attempt, ending in ended:
             number = self._numbers.next_event()
             is_final = ending.final and ending.status not in _GIVEN_BACK
@@ -426,6 +509,11 @@ class JournalBatch:
                 rows["harness_usage"] += number, entry.id, named, *counts
             if is_final:
                 entry.ending = number
+                if ending.step is not None and self._steps is not None:
+                    name, for_good, further = ending.step
+                    steps += self._numbers.next_event(), entry.id, name, ""
+                    steps += self._steps.chains[name], number, int(for_good), int(ending.degraded)
+                    steps += further, now, None
             elif attempt is not None and ending.status in _GIVEN_BACK:
                 entry.attempts -= 1
         return rows

@@ -17,6 +17,7 @@ from typing import Any
 from harness._content import content_hash
 from harness._words import error_in_words, repr_of
 from harness.errors import JournalKeyError, JournalValueError
+from harness.fanout import DROP
 from harness.journal._values import TAG, Shown, Values
 
 DIGEST_BYTES = 16
@@ -24,6 +25,9 @@ DIGEST_BYTES = 16
 
 VALUE_BYTES_AT_MOST = 500_000_000
 """SQLite and PostgreSQL hold a billion, and the row and the message need some of those."""
+
+DROPPED = '{"$":"drop","v":null}'
+"""How `DROP` is kept, also beside the caller's own ``encode`` and ``decode``."""
 
 WORDS_AT_MOST = 1 << 20
 """Characters kept of an error's words. Some errors quote all they were given."""
@@ -153,6 +157,8 @@ class Codec:
         try:
             text: Any
             if self._encode is not None:
+                if value is DROP:
+                    return DROPPED, value
                 text = self._encode(value)
             else:
                 text, decoded = self._as_json(value)
@@ -202,7 +208,7 @@ class Codec:
           JournalValueError: if ``decode=`` doesn't read what was recorded.
         """
         try:
-            return self._from_text(text)
+            return DROP if self.is_own and text == DROPPED else self._from_text(text)
         except Exception as error:
             raise JournalValueError(
                 f"a recorded value can't be read: {error_in_words(error)}; open the journal with "

@@ -27,6 +27,26 @@ COLUMNS = "digest, item, input_hash, attempts, lost, ending, status, alone"
 FILL = f"INSERT OR REPLACE INTO known ({COLUMNS}) "
 """To be followed by a query or by values in the order of `COLUMNS`."""
 
+STEP_COLUMNS = "item, id, name, part, ending, for_good, status, degraded, further"
+
+FILL_STEPS = f"INSERT INTO steps ({STEP_COLUMNS}) "
+"""The same for `STEP_COLUMNS`."""
+
+
+class KnownStep(NamedTuple):
+    """What earlier sessions recorded of a step of an item, in the order of `STEP_COLUMNS`."""
+
+    item: int
+    id: int
+    name: str
+    part: str
+    ending: int | None
+    for_good: bool
+    status: str | None
+    """The status of that ending."""
+    degraded: bool
+    further: int
+
 
 class Known(NamedTuple):
     """What earlier sessions recorded of an item."""
@@ -67,6 +87,11 @@ class KeyIndex:
                 "attempts INTEGER, lost INTEGER, ending INTEGER, status TEXT, alone INTEGER) "
                 "WITHOUT ROWID"
             )
+            self._connection.execute(
+                "CREATE TABLE steps (item INTEGER, id INTEGER, name TEXT, part TEXT, "
+                "ending INTEGER, for_good INTEGER, status TEXT, degraded INTEGER, "
+                "further INTEGER, PRIMARY KEY (item, id)) WITHOUT ROWID"
+            )
             self._connection.execute("CREATE TABLE found (digest BLOB PRIMARY KEY) WITHOUT ROWID")
         return self._connection
 
@@ -83,11 +108,19 @@ class KeyIndex:
         try:
             return self._find(digest)
         except sqlite3.Error as error:
-            raise JournalError(
-                f"an item can't be looked up ({error}): the folder for temporary files is full, or "
-                "the journal is damaged; what was acknowledged is kept: make room there, or have "
-                "TMPDIR name another, and resume"
-            ) from error
+            raise _unreadable(error) from error
+
+    def steps(self, item: int) -> list[KnownStep]:
+        """Return the steps of an item that are done, oldest first.
+
+        Raises:
+          JournalError: if they can't be read.
+        """
+        query = f"SELECT {STEP_COLUMNS} FROM steps WHERE item = ? ORDER BY id"
+        try:
+            return [KnownStep(*row) for row in self.connection.execute(query, (item,))]
+        except sqlite3.Error as error:
+            raise _unreadable(error) from error
 
     def _find(self, digest: bytes) -> tuple[bool, Known | None]:
         if digest in self._found or (self._found_on_disk and self._was_found(digest)):
@@ -121,3 +154,11 @@ class KeyIndex:
         """Drop it and its file."""
         if self._connection is not None:
             self._connection.close()
+
+
+def _unreadable(error: sqlite3.Error) -> JournalError:
+    return JournalError(
+        f"an item can't be looked up ({error}): the folder for temporary files is full, or "
+        "the journal is damaged; what was acknowledged is kept: make room there, or have "
+        "TMPDIR name another, and resume"
+    )

@@ -24,6 +24,7 @@ from harness._frames import WHOLE_AT_MOST, to_pandas, to_polars
 from harness._words import repr_of
 from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
+from harness.fanout._kept import KeptKind
 from harness.journal._backend import Backend, Row
 from harness.journal._codec import digest_of_key, key_from_json, key_to_json
 from harness.journal._export import (
@@ -111,6 +112,46 @@ def _settings_shown(text: str) -> dict[str, Any]:
     settings: dict[str, Any] = json.loads(text)
     settings.pop("source", None)
     return settings
+
+
+@attrs.frozen(kw_only=True)
+class KeptRecord:
+    """What an item said, or a file that it kept."""
+
+    kind: KeptKind
+    """A log record, a note, a message of an agent, or a file; or ``"cut"``: what was left out."""
+
+    name: str
+    """The logger, the class of the note, the role of the message, or the name of the file."""
+
+    run: str
+    """The path of the run it came from."""
+
+    kept_at: float
+    """When that was, in seconds since the epoch."""
+
+    text: str | None
+    """What it says; None for a file."""
+
+    content: bytes | None
+    """The content of a file."""
+
+
+@attrs.frozen(kw_only=True)
+class StepRecord:
+    """A step of an item of a pipeline or a router that is done."""
+
+    name: str
+    """What it is called, such as ``stage 'parse'``."""
+
+    part: str
+    """Which output took it, if a stage yields several; empty for the item itself."""
+
+    done_at: float
+    """When it was done, in seconds since the epoch."""
+
+    value_text: str | None
+    """Its value as it was recorded; None for the last step, whose value is the item's."""
 
 
 class JournalReader:
@@ -233,6 +274,62 @@ class JournalReader:
         for key, record in self._items("v.key, v.parked", self._number_of(batch), end=end):
             if calls := waiting_in(self._parked(int(record))):
                 yield WaitingItem(key=self._read_json(key, key_from_json), calls=tuple(calls))
+
+    def has(self, batch: str, key: str | int) -> bool:
+        """Return whether a batch has an item with the key; a number and its text differ.
+
+        Raises:
+          JournalError: if there is no such batch.
+        """
+        number = self._number_of(batch)
+        query = "SELECT count(*) FROM harness_items WHERE batch = ? AND digest = ?"
+        [digest] = self._digests(number, [key])
+        return bool(self._backend.fetch(query, (number, digest))[0][0])
+
+    def item(self, batch: str, key: str | int) -> JournalItem:
+        """Return what is known of one item.
+
+        Raises:
+          JournalError: if there is no such batch or item.
+        """
+        number = self._number_of(batch)
+        [item] = self._numbers_of(number, batch, [key])
+        [found] = self._yield_items(self._items(_ITEM_COLUMNS, number, end="", item=item))
+        return found
+
+    def kept(self, batch: str, key: str | int) -> Iterator[KeptRecord]:
+        """Yield what an item said and the files it kept, oldest first, of all sessions.
+
+        Raises:
+          JournalError: if there is no such batch or item.
+        """
+        for kind, name, run, kept_at, text, content in self._of_item(
+            "harness_kept", "kind, name, run, kept_at, text, content", batch, key
+        ):
+            yield KeptRecord(
+                kind=kind,
+                name=name,
+                run=run,
+                kept_at=kept_at,
+                text=text,
+                content=None if content is None else bytes(content),
+            )
+
+    def steps(self, batch: str, key: str | int) -> Iterator[StepRecord]:
+        """Yield the steps of an item that are done, oldest first, also those of older code.
+
+        Raises:
+          JournalError: if there is no such batch or item.
+        """
+        columns = "name, part, done_at, value"
+        for name, part, done_at, value in self._of_item("harness_steps", columns, batch, key):
+            yield StepRecord(name=name, part=part, done_at=done_at, value_text=value)
+
+    def _of_item(self, table: str, columns: str, batch: str, key: str | int) -> list[Row]:
+        number = self._number_of(batch)
+        [item] = self._numbers_of(number, batch, [key])
+        query = f"SELECT {columns} FROM {table} WHERE item = ? ORDER BY id"
+        return self._backend.fetch(query, (item,))  # One item's fit into memory.
 
     def export(
         self,
@@ -434,6 +531,31 @@ class JournalReader:
             )
         return int(rows[0][0])
 
+    def _digests(self, batch: int, keys: Iterable[str | int]) -> dict[bytes, str | int]:
+        return {digest_of_key(batch, key_to_json(key)): key for key in keys}
+
+    def _numbers_of(self, number: int, batch: str, keys: Iterable[str | int]) -> list[int]:
+        """Return the newest number of each item."""
+        digests = self._digests(number, keys)
+        found: dict[bytes, int] = {}
+        for part in _parts(list(digests)):
+            places = ", ".join("?" * len(part))
+            for digest, item in self._backend.fetch(
+                "SELECT digest, max(id) FROM harness_items WHERE batch = ? "
+                f"AND digest IN ({places}) GROUP BY digest",
+                (number, *part),
+            ):
+                found[bytes(digest)] = int(item)
+        missing = [repr_of(key) for digest, key in digests.items() if digest not in found]
+        if missing:
+            more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+            raise JournalError(
+                f"the batch {batch!r} of the journal {self.name!r} has no item "
+                f"{', '.join(missing[:3])}{more}; nothing was changed (a number and its text are "
+                "different keys: 1 and '1')"
+            )
+        return list(found.values())
+
 
 class JournalEditor(JournalReader):
     """Reads a journal, and changes what the next session does. Made by `edit_journal`."""
@@ -504,17 +626,6 @@ class JournalEditor(JournalReader):
         row += ["ApprovalPending", None, 0, 0.0, None, None]
         self._backend.write({"harness_endings": row})
         return calls
-
-    def has(self, batch: str, key: str | int) -> bool:
-        """Return whether a batch has an item with the key; a number and its text differ.
-
-        Raises:
-          JournalError: if there is no such batch.
-        """
-        number = self._number_of(batch)
-        query = "SELECT count(*) FROM harness_items WHERE batch = ? AND digest = ?"
-        [digest] = self._digests(number, [key])
-        return bool(self._backend.fetch(query, (number, digest))[0][0])
 
     def forget(self, batch: str, keys: Iterable[str | int] | None = None) -> int:
         """Delete items and all that is recorded of them, from the totals too.
@@ -604,31 +715,6 @@ class JournalEditor(JournalReader):
         """
         drop_unused(self._backend)
         return self._backend.vacuum()
-
-    def _digests(self, batch: int, keys: Iterable[str | int]) -> dict[bytes, str | int]:
-        return {digest_of_key(batch, key_to_json(key)): key for key in keys}
-
-    def _numbers_of(self, number: int, batch: str, keys: Iterable[str | int]) -> list[int]:
-        """Return the newest number of each item."""
-        digests = self._digests(number, keys)
-        found: dict[bytes, int] = {}
-        for part in _parts(list(digests)):
-            places = ", ".join("?" * len(part))
-            for digest, item in self._backend.fetch(
-                "SELECT digest, max(id) FROM harness_items WHERE batch = ? "
-                f"AND digest IN ({places}) GROUP BY digest",
-                (number, *part),
-            ):
-                found[bytes(digest)] = int(item)
-        missing = [repr_of(key) for digest, key in digests.items() if digest not in found]
-        if missing:
-            more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-            raise JournalError(
-                f"the batch {batch!r} of the journal {self.name!r} has no item "
-                f"{', '.join(missing[:3])}{more}; nothing was changed (a number and its text are "
-                "different keys: 1 and '1')"
-            )
-        return list(found.values())
 
 
 def _deletions(batch: int, digests: list[bytes]) -> list[tuple[str, Row]]:

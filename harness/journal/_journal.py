@@ -28,8 +28,10 @@ from harness.errors import (
     JournalValueError,
     NoRunError,
 )
-from harness.fanout._journal import BatchIdentity, DefaultName, batch_of
+from harness.fanout import ValueForm
+from harness.fanout._journal import BatchIdentity, DefaultName, batch_of, form_of
 from harness.fanout._journal_ledger import books_for
+from harness.fanout._kept import ItemLogs
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 from harness.journal._backend import Backend
@@ -37,8 +39,9 @@ from harness.journal._batch import JournalBatch, Numbers
 from harness.journal._claims import SharedJournalBatch, beat_of, joined_numbers
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
-from harness.journal._index import FILL, KeyIndex
+from harness.journal._index import FILL, FILL_STEPS, KeyIndex
 from harness.journal._leases import Leases
+from harness.journal._log_handler import log_records_kept
 from harness.journal._open import check_path, is_on_server, open_for_writing
 from harness.journal._owner import Owner, SteadyClock, this_process
 from harness.journal._queries import (
@@ -48,8 +51,10 @@ from harness.journal._queries import (
     origin_of,
     parked_in_batch,
     span_of_batch,
+    steps_of_batch,
 )
 from harness.journal._source import fingerprint
+from harness.journal._steps import BatchSteps, chains_of
 from harness.journal._value_form import FormedCodec
 from harness.journal._watch import outlook_note
 from harness.journal._writer import Writer
@@ -85,6 +90,9 @@ class Journal(JournalEffects):
     kept: Literal["raise", "return"]
     """What becomes of failures from earlier sessions under a policy that raises failures."""
 
+    logs: ItemLogs | None
+    """What is kept of what items say; None: only files."""
+
     _keep_inputs: bool = attrs.field(alias="keep_inputs")
     """Whether the items themselves are kept, for exports."""
     _owner: Owner = attrs.field(alias="owner")
@@ -118,21 +126,37 @@ class Journal(JournalEffects):
         """
         batch = batch_of(plan) if batch is None else batch
         source_now = fingerprint(batch.function, self._digests) or None
-        codec = self._codec_for(batch)
-        store = _OpenedFor(self, codec, source_now, batch.tell)
-        return books_for(store, plan, source, batch, shared=self._leases is not None)
+        steps: BatchSteps | None = None
+        codec = self._codec
+        if batch.steps is None:
+            codec = self._codec_for(batch.function, batch.form)
+        else:
+            if self._leases is not None:
+                raise ValueError(
+                    "a journal that was opened with join=True can't keep the stages of a pipeline: "
+                    "another process may go on with an item; make its stages one function"
+                )
+            codecs: dict[str | None, Codec] = {
+                name: self._codec_for(function, form_of(function))
+                for name, (_, function) in batch.steps.functions.items()
+            }
+            codec = self._codec_for(batch.function, None)
+            chains = chains_of(batch.steps, self._digests)
+            steps = BatchSteps(chains, codecs, batch.steps.last, batch.steps.several)
+        opened = _OpenedFor(self, codec, source_now, batch.tell, steps)
+        return books_for(opened, plan, source, batch, shared=self._leases is not None)
 
-    def _codec_for(self, batch: BatchIdentity) -> Codec:
-        """Return what writes the values of a batch."""
+    def _codec_for(self, function: Callable[..., Any], form: ValueForm | None) -> Codec:
+        """Return what writes the values of a function."""
         if self._codec.is_own:
             return self._codec  # The caller's encode= and decode= handle values of every kind.
-        if batch.form is not None:
-            return FormedCodec(batch.form)
+        if form is not None:
+            return FormedCodec(form)
         types = ValueTypes()
-        refused = types.add_returned(batch.function)
+        refused = types.add_returned(function)
         if refused is not None:
             raise JournalValueError(
-                f"{refusal_of(refused, batch.function)}, which can't be recorded; return plain "
+                f"{refusal_of(refused, function)}, which can't be recorded; return plain "
                 "data or a dataclass, or give open_journal() encode= and decode= for it"
             )
         return self._codec.knowing(types.classes) if types.classes else self._codec
@@ -176,6 +200,7 @@ class Journal(JournalEffects):
         codec: Codec | None = None,
         source: Mapping[str, str] | None = None,
         tell: Callable[[str], None] | None = None,
+        steps: BatchSteps | None = None,
     ) -> JournalBatch:
         """Open a batch, new or known. For engines: users give the journal to `fan_out`.
 
@@ -186,6 +211,9 @@ class Journal(JournalEffects):
           codec: How its values are written; None: like all values in this journal.
           source: The fingerprint of the function's source; None: it isn't compared.
           tell: Told that the source has changed; None: a `HarnessWarning` is given.
+          steps: What its items go through; None: a function. With steps, only
+            ``version="source"`` refuses another source or other settings: otherwise the changed
+            steps are made again.
 
         Raises:
           JournalMismatchError: if it is known with another target, version or settings, or with
@@ -221,7 +249,12 @@ class Journal(JournalEffects):
             known = await self._writer.ask(partial(_find_batch, name=name))
             if known is not None:
                 # Before anything is written: a warning may be an error.
-                self._compare(name, known[1:], row, tell)
+                by_step = steps is not None and self.version != SOURCE
+                before, now = (
+                    (*one[:2], _without_steps(one[2]) if by_step else one[2])
+                    for one in (known[1:], row)
+                )
+                self._compare(name, before, now, tell)
             index = KeyIndex()
             self._indexes.add(index)
             batch, session, origin, forgotten, parked = await self._writer.ask(
@@ -231,6 +264,7 @@ class Journal(JournalEffects):
                     name=name,
                     known=known,
                     row=row,
+                    steps=steps,
                     next_event=self._numbers.last_event + 1,
                     next_item=self._numbers.last_item + 1,
                 )
@@ -259,6 +293,7 @@ class Journal(JournalEffects):
             origin=origin,
             parked_records=parked,
             forgotten=forgotten,
+            steps=steps,
             keep_inputs=self._keep_inputs,
         )
         if isinstance(opened, SharedJournalBatch):
@@ -336,6 +371,7 @@ class Journal(JournalEffects):
         name: str,
         known: tuple[Any, ...] | None,
         row: tuple[Any, ...],
+        steps: BatchSteps | None,
         next_event: int,
         next_item: int,
     ) -> tuple[int, int, str, dict[str, str], dict[int, int]]:
@@ -353,6 +389,7 @@ class Journal(JournalEffects):
                 # Another session that shares the journal may have made it since.
                 known=known or _find_batch(backend, name=name),
                 row=row,
+                steps=steps,
                 next_event=next_event,
                 next_item=next_item,
             )
@@ -365,6 +402,7 @@ class Journal(JournalEffects):
         name: str,
         known: tuple[Any, ...] | None,
         row: tuple[Any, ...],
+        steps: BatchSteps | None,
         next_event: int,
         next_item: int,
     ) -> tuple[int, int, str, dict[str, str], dict[int, int]]:
@@ -401,6 +439,14 @@ class Journal(JournalEffects):
             query, arguments = items_of_batch(batch, first_event, first_item)
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
+            if steps is not None:
+                # With force=, what other code recorded counts too.
+                column = "name" if self.force else "chain"
+                among = list(steps.chains if self.force else steps.chains.values())
+                query, arguments = steps_of_batch(
+                    batch, first_event, first_item, column=column, among=among
+                )
+                backend.fill(index.connection, FILL_STEPS, query, arguments)
             rows = backend.fetch(*parked_in_batch(first_event, first_item, batch))
             parked = {int(item): int(record) for item, record in rows}
         return int(batch), int(session), origin, forgotten_in(backend), parked
@@ -428,6 +474,7 @@ class _OpenedFor:
     _codec: Codec
     _source: Mapping[str, str] | None
     _tell: Callable[[str], None] | None
+    _steps: BatchSteps | None
 
     @property
     def name(self) -> str:
@@ -436,6 +483,10 @@ class _OpenedFor:
     @property
     def kept(self) -> Literal["raise", "return"]:
         return self._journal.kept
+
+    @property
+    def logs(self) -> ItemLogs | None:
+        return self._journal.logs
 
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
@@ -447,6 +498,7 @@ class _OpenedFor:
             codec=self._codec,
             source=self._source,
             tell=self._tell,
+            steps=self._steps,
         )
 
 
@@ -518,6 +570,13 @@ class IdentifiedJournal:
         return self.journal.books(plan, source, identified)
 
 
+def _without_steps(text: str) -> str:
+    """Return the settings of a batch without the source, and without those of its steps."""
+    settings: dict[str, Any] = json.loads(text)
+    left = {name: one for name, one in settings.items() if name != SOURCE and ": " not in name}
+    return json.dumps(left, sort_keys=True)
+
+
 def _differences(before: tuple[Any, ...], now: tuple[Any, ...]) -> tuple[list[str], str]:
     """Return, in words, what has changed.
 
@@ -579,6 +638,7 @@ def open_journal(
     types: Iterable[type] = (),
     encode: Callable[[Any], str | bytes] | None = None,
     decode: Callable[[str], Any] | None = None,
+    logs: ItemLogs | None = None,
     keep_inputs: bool = True,
 ) -> AbstractAsyncContextManager[Journal]:
     """Open a durable record of batches, for ``fan_out(..., journal=journal, key=...)``.
@@ -608,6 +668,8 @@ def open_journal(
         enumerations, and the classes of attrs, msgspec and pydantic.
       encode: Writes a value as text, if that should be anything but JSON.
       decode: Reads what ``encode`` wrote.
+      logs: What of each item's log records, notes and messages is stored with it, for ``harness
+        journal show FILE KEY``; by default nothing. Files of `harness.Run.keep` always are.
       keep_inputs: Whether to keep the items themselves, for exports; else only their hashes.
 
     Returns:
@@ -660,6 +722,11 @@ def open_journal(
             f'open_journal(kept=...) takes "raise" or "return", not {kept!r}: "return" has earlier '
             "failures among the results and raises nothing for them"
         )
+    if logs is not None and not isinstance(logs, ItemLogs):
+        raise TypeError(
+            f"open_journal(logs=...) takes an ItemLogs, not {logs!r}; write logs=ItemLogs()"
+        )
+    own_logs = None if logs is None else attrs.evolve(logs)  # Its items are told by this object.
     classes = classes_given(types).classes
     if classes and encode is not None:
         raise TypeError(
@@ -706,13 +773,15 @@ def open_journal(
             retry_failed=retry_failed,
             force=force,
             kept=kept,
+            logs=own_logs,
             owner=owner,
             numbers=numbers,
             last_event_before=numbers.last_event,
             keep_inputs=keep_inputs,
         )
         try:
-            yield journal
+            with log_records_kept(own_logs):
+                yield journal
         except BaseException:
             # Report what ended the block, not that the same disk can't be written to either.
             with contextlib.suppress(Exception):

@@ -80,6 +80,7 @@ def drop_unused(backend: Backend) -> None:
         return
     for table, column in (
         ("harness_endings", "value"),
+        ("harness_steps", "value"),
         ("harness_effects", "value"),
         ("harness_inputs", "input"),
     ):

@@ -92,6 +92,29 @@ def items_of_batch(
     return query, (first_item, batch)
 
 
+def steps_of_batch(
+    batch: int, first_event: int, first_item: int, *, column: str, among: Sequence[Any]
+) -> tuple[str, Row]:
+    """Return the query for the steps of a batch's items, as `harness.journal._index` keeps them.
+
+    Args:
+      batch, first_event, first_item: Which batch, and where its records start.
+      column: What tells whether a step counts: ``chain``, or ``name`` whatever its code was.
+      among: The values of that column which count.
+    """
+    places = ", ".join("?" * len(among))
+    query = f"""
+      SELECT s.item, s.id, s.name, s.part, s.ending, s.for_good, e.status, s.degraded, s.further
+      FROM harness_steps s
+      JOIN harness_items i ON i.id = s.item
+      LEFT JOIN harness_endings e ON e.id = s.ending
+      WHERE s.id >= ? AND i.id >= ? AND i.batch = ? AND s.{column} IN ({places})
+        AND NOT EXISTS (SELECT 1 FROM harness_endings r
+          WHERE r.item = s.item AND r.status = 'reopened' AND r.id > s.id)
+    """
+    return query, (first_event, first_item, batch, *among)
+
+
 # The latest record of an item's runs that wait, written by a session or by who answered them. It
 # counts until the item starts over, or ends: whoever asks knows of the endings.
 PARKED = """
@@ -308,10 +331,12 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
     None is given out again, even after items were forgotten: a reference to a number must never be
     taken for another item's.
     """
-    attempts, endings, items, first_event, first_item = backend.fetch(
+    *last, items, first_event, first_item = backend.fetch(
         """
         SELECT (SELECT max(id) FROM harness_attempts), (SELECT max(id) FROM harness_endings),
-          (SELECT max(id) FROM harness_items), (SELECT max(first_event) FROM harness_sessions),
+          (SELECT max(id) FROM harness_steps), (SELECT max(id) FROM harness_kept),
+          (SELECT max(id) FROM harness_items),
+          (SELECT max(first_event) FROM harness_sessions),
           (SELECT max(first_item) FROM harness_sessions)
         """
     )[0]
@@ -320,7 +345,8 @@ def last_numbers(backend: Backend) -> tuple[int, int]:
             "SELECT name, value FROM harness_meta WHERE name IN (?, ?)", (LAST_EVENT, LAST_ITEM)
         )
     )
-    event = max(attempts or 0, endings or 0, (first_event or 1) - 1, int(kept.get(LAST_EVENT, 0)))
+    given_out = [one or 0 for one in last]
+    event = max(*given_out, (first_event or 1) - 1, int(kept.get(LAST_EVENT, 0)))
     return event, max(items or 0, (first_item or 1) - 1, int(kept.get(LAST_ITEM, 0)))
 
 

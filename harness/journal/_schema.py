@@ -117,7 +117,41 @@ CREATE TABLE harness_usage (
 """Version 4. What only an export reads. Inputs have a table of their own, so that whoever looks
 items up doesn't read past them; an attempt that called no model has no row of usage."""
 
-MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, EXPORT)
+STEPS = """
+CREATE TABLE harness_steps (
+  id {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  name TEXT NOT NULL,
+  part TEXT NOT NULL,
+  chain {blob} NOT NULL,
+  ending {integer},
+  for_good {integer} NOT NULL,
+  degraded {integer} NOT NULL,
+  further {integer} NOT NULL,
+  done_at {real} NOT NULL,
+  value TEXT
+)
+"""
+"""Version 5. A step of an item of a pipeline or a router that is done, numbered as attempts and
+endings are. ``chain`` is a hash of the code up to there. The step an item ended with has the number
+of its ending, and no value of its own."""
+
+KEPT = """
+CREATE TABLE harness_kept (
+  id {integer} PRIMARY KEY,
+  item {integer} NOT NULL,
+  session {integer} NOT NULL,
+  kept_at {real} NOT NULL,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  run TEXT NOT NULL,
+  text TEXT,
+  content {blob}
+)
+"""
+"""Version 6. What items said, and their files, numbered as attempts and endings are."""
+
+MIGRATIONS: tuple[str, ...] = (FIRST, TRACEBACKS, BYTES, EXPORT, STEPS, KEPT)
 """Each takes a journal from the version equal to its index here to the next."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -151,6 +185,30 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "cached_input_tokens",
         "cache_write_input_tokens",
     ),
+    "harness_steps": (
+        "id",
+        "item",
+        "name",
+        "part",
+        "chain",
+        "ending",
+        "for_good",
+        "degraded",
+        "further",
+        "done_at",
+        "value",
+    ),
+    "harness_kept": (
+        "id",
+        "item",
+        "session",
+        "kept_at",
+        "kind",
+        "name",
+        "run",
+        "text",
+        "content",
+    ),
 }
 """The tables that are appended to, in the order a transaction does so."""
 
@@ -161,12 +219,14 @@ TEXTS: Mapping[str, tuple[int, ...]] = {
         for name in ("value", "error_message", "error_traceback")
     ),
     "harness_inputs": (COLUMNS["harness_inputs"].index("input"),),
+    "harness_steps": (COLUMNS["harness_steps"].index("value"),),
+    "harness_kept": tuple(COLUMNS["harness_kept"].index(name) for name in ("text", "content")),
 }
 """The places in a row of what may be of any length."""
 
 
 def characters(table: str, values: list[Any]) -> int:
-    """Return the total length of the texts in some rows."""
+    """Return the total length of the texts and bytes in some rows."""
     width = len(COLUMNS[table])
     return sum(sum(map(len, filter(None, values[at::width]))) for at in TEXTS.get(table, ()))
 

@@ -26,6 +26,7 @@ import attrs
 from harness._json_value import encode_value
 from harness._value_types import ValueTypes, field_names, is_pydantic
 from harness.errors import HarnessWarning
+from harness.fanout import DROP, Drop
 
 TAG = '"$":'
 """Only a text with this in it has anything that JSON doesn't. In strings the quotes are escaped."""
@@ -78,6 +79,7 @@ _FORMS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     zoneinfo.ZoneInfo: ("zone", lambda value: value.key, zoneinfo.ZoneInfo),
     decimal.Decimal: ("decimal", str, decimal.Decimal),
     uuid.UUID: ("uuid", str, uuid.UUID),
+    Drop: ("drop", lambda _: None, lambda _: DROP),
 }
 """For each class the name of its form, and how to write and read it."""
 

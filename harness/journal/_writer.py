@@ -35,7 +35,11 @@ from harness.journal._schema import characters as characters_in
 
 _WITH_BYTES = tuple(
     (table, COLUMNS[table].index(name))
-    for table, name in (("harness_endings", "value"), ("harness_inputs", "input"))
+    for table, name in (
+        ("harness_endings", "value"),
+        ("harness_inputs", "input"),
+        ("harness_steps", "value"),
+    )
 )
 """The tables with texts that may have large bytes in them, and the places of these in a row."""
 

@@ -9,7 +9,7 @@ from harness.limits._estimates import requested_output_tokens
 from harness.limits._feasible import Feasible
 from harness.limits._limiter import Limiter
 from harness.limits._limiter_statistics import DimensionStatistics, LimiterStatistics
-from harness.limits._notices import LimiterUsed
+from harness.limits._notices import LimiterUsed, ReservationOver
 from harness.limits._pool import JointLimiter, ProviderPool
 from harness.limits._rate import Rate
 from harness.limits._reservation import Reservation, current_reservation
@@ -31,6 +31,7 @@ __all__ = [
     "RateLimitDimension",
     "RateLimitHeaders",
     "Reservation",
+    "ReservationOver",
     "current_reservation",
     "parse_rate_limit_headers",
     "requested_output_tokens",

@@ -65,6 +65,10 @@ class Grants:
       burst_seconds: How much may go at once, in seconds' worth of the limit.
     """
 
+    makes_meter: type[DimensionMeter] = DimensionMeter
+    is_asked_at_once = True
+    """Whether `free_at` tells, and `take` charges, without a wait for somebody else's answer."""
+
     def __init__(
         self,
         name: str | None,
@@ -105,7 +109,7 @@ class Grants:
         """Forget everything and start over."""
         self._trio_token: trio.lowlevel.TrioToken | None = None
         self.meters = tuple(
-            DimensionMeter(
+            self.makes_meter(
                 name,
                 kind=kind,
                 rate=rate,
@@ -193,6 +197,7 @@ class Grants:
             for meter, charged in reservation.charges:
                 meter.unsettled -= charged
         else:
+            # As `used` says; inlined because every request comes this way.
             used = used_charge(reservation.planned, tokens, input_tokens, output_tokens)
             if self.profile.counts_requested_maximum:
                 used = with_maximum(used, reservation.planned)
@@ -230,6 +235,19 @@ class Grants:
             self.hear(reservation.state, response, epoch=reservation.epoch, in_use=self.in_flight)
         if changed and (self.line.count or self._listeners):
             self._changed()
+
+    def used(
+        self,
+        reservation: Claim,
+        tokens: float | None,
+        input_tokens: float | None,
+        output_tokens: float | None,
+    ) -> Charge:
+        """Return what a request counts as, given what is known of it now."""
+        used = used_charge(reservation.planned, tokens, input_tokens, output_tokens)
+        if self.profile.counts_requested_maximum:
+            used = with_maximum(used, reservation.planned)
+        return used
 
     def _tell_pools(self) -> None:
         """Tell those who wait for several limiters that something has changed here."""
@@ -288,6 +306,7 @@ class Grants:
         }
         *_, stated_input, stated_output = reservation.planned
         return {
+            "limiter": self.name,
             "granted": granted,
             "input_tokens": stated_input if stated_output is None else None,
             "places": self.most_places,

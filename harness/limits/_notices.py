@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from harness.limits._charges import Charge
 from harness.limits._limiter_statistics import LimiterStatistics
 
 
@@ -14,3 +15,14 @@ class LimiterUsed(NamedTuple):
     name: str
     statistics: Callable[[], LimiterStatistics]
     """Returns its state, in trio's thread: a bound method, which keeps the limiter alive."""
+
+
+class ReservationOver(NamedTuple):
+    """A reservation has been left. Told of the run that waited for it."""
+
+    wait: int
+    """The wait that its grant ended."""
+
+    settled: tuple[float, Charge] | None
+    """When it was settled, and to what: requests, tokens, and the input and output among them, as
+    far as they count. None if it never was, so that the estimate holds."""

@@ -35,6 +35,7 @@ from harness.limits._reservation import (
     refuse_nested,
 )
 from harness.limits._turnstile import Turnstile, Waiter
+from harness.runs import Run
 from harness.runs._waits import Wait, observed_run
 
 
@@ -51,6 +52,11 @@ class _Several(ABC):
         for limiter in self.limiters:
             if not isinstance(limiter, Limiter):
                 raise TypeError(f"a {type(self).__name__} takes limiters, but got {limiter!r}")
+            if not limiter._grants.is_asked_at_once:
+                raise TypeError(
+                    f"a {type(self).__name__} needs limiters that answer at once, and {limiter!r} "
+                    "has to ask a server; use a FleetLimiter over a file, or nest the blocks"
+                )
         if len(set(map(id, self.limiters))) < len(self.limiters):
             raise ValueError(
                 f"a limiter is in this {type(self).__name__} twice; give each limiter once"
@@ -168,10 +174,14 @@ class _Several(ABC):
     def _free_at(self, asked: SeveralReservation, now: float) -> float:
         """Return when the request can be granted; ``inf`` if that depends on others."""
 
+    @abstractmethod
+    def _waits(self, run: Run) -> tuple[Wait, ...]:
+        """Tell observers what a run waits for."""
+
     def _take_from_line(self, asked: SeveralReservation, now: float) -> None:
         self._take(asked, now)
-        if asked.told is not None:
-            asked.told.woken()
+        for wait in asked.told:
+            wait.woken()
 
     @abstractmethod
     def _take(self, asked: SeveralReservation, now: float) -> None:
@@ -201,6 +211,9 @@ class ProviderPool(_Several):
     """
 
     _awaited = "a provider of the pool"
+
+    def _waits(self, run: Run) -> tuple[Wait, ...]:
+        return (Wait(run, "limiter", self._awaited),)
 
     def _free_at(self, asked: SeveralReservation, now: float) -> float:
         return min(self._moments(asked, now), default=inf)
@@ -251,6 +264,11 @@ class JointLimiter(_Several):
       TypeError, ValueError: if there are none, one isn't a limiter, or one is given twice.
     """
 
+    def _waits(self, run: Run) -> tuple[Wait, ...]:
+        return tuple(
+            Wait(run, "limiter", member.name, member.holder_ids()) for member in self._members
+        )
+
     def _free_at(self, asked: SeveralReservation, now: float) -> float:
         moment = now
         for member, reservation in zip(self._members, asked.reservations, strict=True):
@@ -284,7 +302,8 @@ class SeveralReservation(Waiter):
     asked_at: float = attrs.field(default=inf, init=False)
     """When it joined the line."""
     reservation: Reservation | None = attrs.field(default=None, init=False)
-    told: Wait | None = attrs.field(default=None, init=False)
+    told: tuple[Wait, ...] = attrs.field(default=(), init=False)
+    """What observers know of its waits, if there are any."""
     _entered: bool = attrs.field(default=False, init=False)
 
     @trio.lowlevel.enable_ki_protection
@@ -300,16 +319,16 @@ class SeveralReservation(Waiter):
         if (run := observed_run()) is not None:
             for one in self.reservations:
                 one._issuer.tell(run)
-            self.told = Wait(run, "limiter", self._pool._awaited)
+            self.told = self._pool._waits(run)
         try:
             reservation = await self._pool._admit(self)
             reservation.enter_charged(held_reservation())
             return reservation
         finally:
-            if self.told is not None:
-                if self.reservation is not None:
-                    self.told.facts = self.reservation._issuer.facts(self.reservation)
-                self.told.over()
+            if self.told and self.reservation is not None:
+                self.reservation.tell_granted(self.told)
+            for wait in self.told:
+                wait.over()
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(

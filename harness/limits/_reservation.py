@@ -23,8 +23,10 @@ from trio.lowlevel import (
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness.errors import NestedReservationError, ReservationError
+from harness.limits._charges import Charge
 from harness.limits._claim import Claim
 from harness.limits._grants import Grants
+from harness.limits._notices import ReservationOver
 from harness.limits._responses._headers import HeaderSource
 from harness.runs import current_run_or_none
 from harness.runs._waits import Wait, observed_run
@@ -61,6 +63,8 @@ class Reservation(Claim, AsyncWithOnly):
     _outer: Reservation | None = attrs.field(init=False)
     _task: trio.lowlevel.Task | None = attrs.field(init=False)
     _token: Token[Reservation | None] | None = attrs.field(init=False)
+    _settled: tuple[float, Charge] | None = attrs.field(init=False)
+    """When it was settled, and to what; only set if observers are told."""
 
     @property
     def provider(self) -> str:
@@ -117,8 +121,7 @@ class Reservation(Claim, AsyncWithOnly):
         finally:
             if self.told is not None:
                 if self._stage is _HELD:
-                    self.told.facts = self._issuer.facts(self)
-                    self._issuer.holders[self] = self.told.run_id
+                    self.tell_granted((self.told,))
                 self.told.over()
 
     def _in_words(self) -> str:
@@ -137,14 +140,24 @@ class Reservation(Claim, AsyncWithOnly):
         self._issuer.granted += 1
         self._token = _innermost.set(self)
 
+    def tell_granted(self, waits: Sequence[Wait]) -> None:
+        """Let observers hear what ended a wait for it, and later what became of it."""
+        self.told = wait = waits[0]
+        self._settled = None
+        wait.facts = self._issuer.facts(self)
+        self._issuer.holders[self] = wait.run_id
+
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self, error_type: object, error: BaseException | None, traceback: object
     ) -> None:
         self._stage = _LEFT
         token, self._token = self._token, None
+        told, self.told = self.told, None
         # A line keeps some of those it has served for a while, and they shall keep nobody else.
-        self._task = self.told = None
+        self._task = None
+        if told is not None:
+            told.tell(ReservationOver(told.number, self._settled))
         self._issuer.left(self, error)
         self.closed: bool = True
         if token is not None:
@@ -188,6 +201,9 @@ class Reservation(Claim, AsyncWithOnly):
             self._refuse("settle")
         self._issuer.settled(self, tokens, input_tokens, output_tokens, headers, status, body)
         self.closed = True
+        if self.told is not None and not (tokens is input_tokens is output_tokens is None):
+            used = self._issuer.used(self, tokens, input_tokens, output_tokens)
+            self._settled = trio.current_time(), used
 
     @trio.lowlevel.enable_ki_protection
     def refund(self) -> None:
@@ -199,6 +215,8 @@ class Reservation(Claim, AsyncWithOnly):
         if self.closed or self._stage is _NEW:
             self._refuse("refund")
         self.closed = True
+        if self.told is not None:
+            self._settled = trio.current_time(), (0, 0, 0, 0, None, None)
         self._issuer.refunded(self)
         if self._stage is _CHARGED:
             # It was never entered, so nobody will leave its block.
@@ -258,6 +276,12 @@ class JointReservation(Reservation):
             other.enter_charged(outer)
             outer = other
         Reservation.enter_charged(self, outer)
+
+    def tell_granted(self, waits: Sequence[Wait]) -> None:
+        """Let observers hear of each, in the same order."""
+        Reservation.tell_granted(self, waits)
+        for other, wait in zip(self._others, waits[1:], strict=True):
+            other.tell_granted((wait,))
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from harness.models._messages import ModelRequest, ModelResponse, Usage
+from harness.models._messages import ModelRequest, ModelResponse, ToolCall, Usage
 from harness.models._price import Price
 from harness.runs import Run
 from harness.runs._endings import is_only_cancelled
@@ -37,6 +38,29 @@ class ModelCallOver(NamedTuple):
     request: ModelRequest
     response: ModelResponse | None
     error: BaseException | None
+
+    def said_since(self, before: int) -> tuple[int, list[tuple[str, str]]]:
+        """Return how many messages there are now, and the roles and texts of the new ones.
+
+        For a journal that keeps them. A history that was made shorter is new as a whole.
+
+        Args:
+          before: How many there were after the previous call in the same run.
+        """
+        asked = self.request.messages
+        new = asked[before if before <= len(asked) else 0 :]
+        said: list[tuple[str, str]] = [
+            (one.role, _with_calls(one.text, one.tool_calls)) for one in new
+        ]
+        if self.response is None:
+            return len(asked), said
+        said.append(("assistant", _with_calls(self.response.content, self.response.tool_calls)))
+        return len(asked) + 1, said
+
+
+def _with_calls(text: str, calls: Iterable[ToolCall]) -> str:
+    lines = [text] if text else []
+    return "\n".join([*lines, *(f"calls {one.name}({one.arguments})" for one in calls)])
 
 
 class AgentBegan(NamedTuple):

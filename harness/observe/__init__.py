@@ -28,10 +28,13 @@ attempt       An attempt at an item, or at a stage's call, has ended: ``index``,
 wait          A wait begins: ``wait`` (its number), ``reason`` (``limiter queue retry model tool
               cleanup``), ``on`` (what it waits for, by name), ``held_by`` (run ids, if known).
 wake          It is over: ``wait``, ``reason``, ``by`` (the run that ended it; none: the clock, or
-              an answer from outside). From a limiter also ``granted`` (an object: the name of each
-              limit with ``[amount, limit, period in seconds]``), ``places``, ``in_flight``,
-              ``input_tokens`` (if the limiter was told only these, and guessed the output), and
-              ``headroom`` and ``burst_seconds`` if they aren't 1.
+              an answer from outside). From a limiter also ``limiter`` (its name), ``granted`` (an
+              object: the name of each limit with ``[amount, limit, period in seconds]``),
+              ``places``, ``in_flight``, ``input_tokens`` (if the limiter was told only these, and
+              guessed the output), and ``headroom`` and ``burst_seconds`` if they aren't 1.
+release       What a limiter granted is given back: ``wait`` (the one that the grant ended). If it
+              was settled, also ``settled`` (when), and what it came to: ``requests`` (0 after a
+              refund), ``tokens``, ``input_tokens``, ``output_tokens``.
 model_call    A model was asked once: ``model``, ``provider``, ``seconds``, ``status`` (``ok failed
               cancelled``), ``finish``, ``input_tokens``, ``output_tokens``,
               ``cached_input_tokens``, ``cost_usd``, ``error``, ``message``; ``request`` and

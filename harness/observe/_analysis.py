@@ -102,7 +102,11 @@ class Analysis:
     limiter model tool retry hedge own cleanup``. They add up to it exactly."""
 
     runs: Mapping[str, RunAnalysis]
-    """Every run by its id, in the order in which they began."""
+    """Every run by its id, in the order in which they began. Of more than 200,000, only those that
+    began first; then all of this is about the time until the next one began."""
+
+    total_runs: int
+    """How many runs there are in the trace."""
 
     critical_path: tuple[RunAnalysis, ...]
     """The runs that everything else was waiting for, from the root to the run that ended last."""
@@ -127,7 +131,7 @@ class Analysis:
     """Items that took far longer than others, by what they cost."""
 
     open_waits: tuple[OpenWait, ...]
-    """The waits that had not ended, the oldest first."""
+    """The waits that had not ended, the oldest first; none if not all runs are in `runs`."""
 
     deadlocks: tuple[tuple[str, ...], ...]
     """Circles of runs that wait for each other: their paths, the first one again at the end."""
@@ -177,12 +181,13 @@ def analyse(path: str | os.PathLike[str]) -> Analysis:
     limits = limits_used(traced)
     found = [one for run in traced.runs.values() if (one := stragglers_of(run)) is not None]
     found.sort(key=lambda one: -one.cost_seconds)
-    open_waits = _open_waits(traced)
-    deadlocks = _circles(traced)
+    open_waits = () if traced.is_cut else _open_waits(traced)
+    deadlocks = () if traced.is_cut else _circles(traced)
     on_path = dict.fromkeys(piece.run.id for piece in whole if piece.run.id)
     return Analysis(
         parts,
         runs,
+        traced.total_runs,
         tuple(runs[run_id] for run_id in on_path),
         tuple(_step(piece) for piece in whole),
         {part: spent / 1e9 for part, spent in work.parts.items() if part != "idle"},
@@ -210,7 +215,9 @@ def _analysed(run: TracedRun, traced: Traced, ledger: Mapping[str, int]) -> RunA
 
 
 def _status(run: TracedRun, traced: Traced) -> str:
-    return "lost" if run.status == "running" and not traced.is_live else run.status
+    # Where the trace was cut, what goes on there came to its end later.
+    gone = run.status == "running" and not traced.is_live and not traced.is_cut
+    return "lost" if gone else run.status
 
 
 def _step(piece: Piece) -> Step:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from harness.observe._read import refuse_same
+from harness.observe._files import refuse_same, replacing
 from harness.observe._runs import TracedRun, load
 
 _PER_MICROSECOND = 1_000
@@ -21,19 +21,26 @@ _PER_MICROSECOND = 1_000
 def export_chrome(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
     """Write a trace as Chrome's trace event JSON, which https://ui.perfetto.dev opens.
 
+    Of more than 200,000 runs, those that began first; the name of the process then says so.
+
     Args:
       path: A trace that `record` has written.
-      output: The file to write; one that is already there is replaced.
+      output: The file to write; one that is there is replaced once the new one is whole.
 
     Raises:
       OSError: if a file can't be read or written.
       ValueError: if ``path`` is no trace, or ``output`` is the same file.
     """
     refuse_same(path, output)
-    runs = load(path).runs.values()
-    with open(output, "w", encoding="ascii") as file:
+    traced = load(path)
+    runs = traced.runs.values()
+    name = "harness"
+    if traced.is_cut:
+        name += f": the first {len(runs):,} of {traced.total_runs:,} runs"
+    with replacing(output) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
-        file.write('{"ph":"M","pid":1,"name":"process_name","args":{"name":"harness"}}')
+        named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": name}}
+        file.write(json.dumps(named, separators=(",", ":")))
         for number, run in enumerate(runs, 1):
             for event in _events_of(run, f"0x{number:x}"):
                 file.write(",\n")

@@ -50,12 +50,12 @@ def limits_used(traced: Traced) -> list[LimitUse]:
     grants: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     stated: dict[tuple[str, str], tuple[float, float]] = {}
     places: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for at, limiter, line in traced.grants:
-        for dimension, (amount, limit, period) in line["granted"].items():
-            grants[limiter, dimension].append((at, amount))
-            stated[limiter, dimension] = limit, period
-        if "places" in line:
-            places[limiter].append((line["places"], line["in_flight"]))
+    for wait, in_flight, most in traced.grants:
+        for dimension, amount, limit, period in wait.granted or ():
+            grants[wait.on, dimension].append((wait.ended or 0, amount))
+            stated[wait.on, dimension] = limit, period
+        if most is not None:
+            places[wait.on].append((most, in_flight))
     found = [
         LimitUse(limiter, dimension, *stated[limiter, dimension], _fullest(of, *stated[key]))
         for key, of in grants.items()
@@ -94,7 +94,22 @@ def constraint_of(
     stragglers: list[Stragglers],
     deadlocks: tuple[tuple[str, ...], ...],
 ) -> str:
-    """Return what binds, in one sentence.
+    """Return what binds, in one sentence, and of how many runs that is said if not of all."""
+    found = _binds(traced, parts, work, limits, stragglers, deadlocks)
+    if traced.is_cut:
+        return f"in the first {len(traced.runs):,} of {traced.total_runs:,} runs, {found}"
+    return found
+
+
+def _binds(
+    traced: Traced,
+    parts: Mapping[str, int],
+    work: Mapping[str, int],
+    limits: list[LimitUse],
+    stragglers: list[Stragglers],
+    deadlocks: tuple[tuple[str, ...], ...],
+) -> str:
+    """Return what binds.
 
     Args:
       traced: The trace.

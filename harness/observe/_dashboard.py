@@ -23,13 +23,12 @@ import secrets
 import socket
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
     MutableMapping,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
 
 import trio
@@ -215,7 +214,7 @@ class Guard:
 
 def _app(live: Live, *, allow_cancel: bool) -> Starlette:
     routes = [Route(path, _file(*named), methods=["GET"]) for path, named in _FILES.items()]
-    routes.append(Route("/events", _events(live, allow_cancel=allow_cancel), methods=["GET"]))
+    routes.append(Route("/events", _Events(live, allow_cancel=allow_cancel), methods=["GET"]))
     if allow_cancel:
         routes.append(Route("/runs/{run_id}/{action}", _act(live), methods=["POST"]))
     return Starlette(routes=routes)
@@ -228,27 +227,34 @@ def _file(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]
     return answer
 
 
-def _events(live: Live, *, allow_cancel: bool) -> Callable[[Request], Awaitable[Response]]:
-    clients = 0
+class _Events:
+    """Sends pictures for as long as somebody looks."""
 
-    async def pictures() -> AsyncIterator[str]:
-        nonlocal clients
-        clients += 1
+    def __init__(self, live: Live, *, allow_cancel: bool) -> None:
+        self._live = live
+        self._allow_cancel = allow_cancel
+        self._clients = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self._clients >= _CLIENTS_AT_MOST:
+            busy = Response("too many pages are open\n", 503, media_type="text/plain")
+            await busy(scope, receive, send)
+            return
+        self._clients += 1  # Before anything waits: a thousand may come at once.
         try:
-            while True:
-                picture = {**live.picture(), "may_cancel": allow_cancel}
-                # JSON has no line breaks in it, so this is one event.
-                yield f"data: {json.dumps(picture, ensure_ascii=True)}\n\n"
-                await trio.sleep(live.seconds_to_next())
+            async with aclosing(self._pictures()) as pictures:
+                events = StreamingResponse(pictures, media_type="text/event-stream")
+                await events(scope, receive, send)
         finally:
-            clients -= 1
+            self._clients -= 1
 
-    async def answer(request: Request) -> Response:
-        if clients >= _CLIENTS_AT_MOST:
-            return Response("too many pages are open\n", 503, media_type="text/plain")
-        return StreamingResponse(pictures(), media_type="text/event-stream")
-
-    return answer
+    async def _pictures(self) -> AsyncGenerator[str, None]:
+        while True:
+            picture = {**self._live.picture(), "may_cancel": self._allow_cancel}
+            # JSON has no line breaks in it, so this is one event.
+            yield f"data: {json.dumps(picture, ensure_ascii=True)}\n\n"
+            await trio.sleep(self._live.seconds_to_next())
 
 
 def _act(live: Live) -> Callable[[Request], Awaitable[Response]]:

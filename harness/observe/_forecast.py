@@ -45,6 +45,9 @@ FEW = 15
 UNUSED = 0.03
 """If so much of what binds wasn't used so far, something else held the batch up, and will again."""
 
+POINTS = 50
+"""How many of the items the distribution of the longest is fitted to; more say hardly more."""
+
 STEPS = 10
 """In how many steps it is told how long the longest items take."""
 
@@ -262,8 +265,11 @@ class _Tail:
     """
 
     def __init__(self, items: Sequence[Seen], upto: Sequence[float], most: float) -> None:
-        shares = [1 - (one + other) / 2 for one, other in zip([0.0, *upto], upto, strict=False)]
-        logs = [math.log(max(one.seconds, 1e-6)) for one in items]
+        before = [0.0, *upto]
+        step = max(1, len(items) // POINTS)
+        points = range(step // 2, len(items), step)
+        shares = [1 - (before[point] + upto[point]) / 2 for point in points]
+        logs = [math.log(max(items[point].seconds, 1e-6)) for point in points]
         self._most = most
         self._slope, self._middle, self._scale = 0.0, fmean(logs), _normal_scale
         best = -1.0
@@ -333,7 +339,7 @@ def _pace(sample: _Sample, rest: Rest) -> tuple[float, str]:
     """Return how many items can end per second in the long run, and what keeps more from it."""
     paces = {LIMIT: rest.limit / max(sample.seconds, 1e-9)}
     if rest.limiter is not None:
-        tokens = None if sample.tokens is None else sample.tokens / sample.calls
+        tokens = (sample.tokens or 0.0) / sample.calls
         found = rest.limiter().feasible(tokens=tokens, seconds=sample.seconds / sample.calls)
         if found.per_minute is not None:
             paces[found.binding] = found.per_minute / 60 / sample.calls
@@ -373,6 +379,6 @@ def _items(sample: _Sample, rest: Rest, coming: int, draw: random.Random) -> Ite
         if rest.limiter is None:
             yield (one.seconds,)
             continue
-        tokens = Tokens(None if one.tokens is None else one.tokens / one.calls)
+        tokens = Tokens((one.tokens or 0.0) / one.calls)
         call = (Grant(_LIMITER, tokens), one.seconds / one.calls, Release(_LIMITER))
         yield call * one.calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from harness._words import masked
+from harness._words import harmless
 
 LABEL_AT_MOST = 200
 """How many characters of a name leave the program."""
@@ -13,9 +13,5 @@ LABEL_AT_MOST = 200
 @lru_cache(maxsize=4_096)
 def clean(name: str) -> str:
     """Return a name that is short, can be encoded, has no control characters and no secret."""
-    text = masked(name[: 10 * LABEL_AT_MOST])
-    if text.isascii() and text.isprintable() and len(text) <= LABEL_AT_MOST:
-        return text
-    text = text.encode("utf-8", "backslashreplace").decode()
-    text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    text = harmless(name[: 10 * LABEL_AT_MOST])
     return text if len(text) <= LABEL_AT_MOST else f"{text[:LABEL_AT_MOST]}..."

@@ -16,14 +16,21 @@ from harness._root_errors import root_errors
 from harness._tracebacks import frames_of
 from harness._words import WORDS_AT_MOST, masked, masked_repr_of
 from harness.fanout import AttemptOver, HedgeBegan, RetryPlanned
+from harness.limits import ReservationOver
 from harness.models import Message, ModelCallOver, ToolCallOver
 from harness.runs import Event, RunBegan, RunOver, WaitBegan, WaitOver
 
 PATH_AT_MOST = 2_000
 """How many characters of a path are written."""
 
+UNREADABLE = "(its text could not be read)"
+
 MESSAGE_AT_MOST = 20_000
 """How many characters of an agent's message are written, if messages are asked for."""
+
+
+_USAGE = ("input_tokens", "output_tokens", "cached_input_tokens")
+_USED = ("requests", "tokens", "input_tokens", "output_tokens")
 
 
 class Lines:
@@ -40,6 +47,7 @@ class Lines:
             AttemptOver: self._attempt,
             WaitBegan: self._wait,
             WaitOver: self._wake,
+            ReservationOver: self._release,
             ModelCallOver: self._model_call,
             ToolCallOver: self._tool_call,
             RetryPlanned: self._retry,
@@ -105,18 +113,31 @@ class Lines:
             fields += f',"by":"{over.by}"'
         if over.facts:
             granted = ",".join(
-                f"{quoted(name)}:[{','.join(map(repr, of))}]"
+                f"{quoted(name)}:[{','.join(map(number, of))}]"
                 for name, of in over.facts["granted"].items()
             )
-            fields += f',"granted":{{{granted}}},"in_flight":{over.facts["in_flight"]}'
+            fields += (
+                f',"limiter":{quoted(over.facts["limiter"])},"granted":{{{granted}}},'
+                f'"in_flight":{over.facts["in_flight"]}'
+            )
             if over.facts["places"] is not None:
-                fields += f',"places":{over.facts["places"]}'
+                fields += f',"places":{number(over.facts["places"])}'
             if over.facts["input_tokens"] is not None:
-                fields += f',"input_tokens":{over.facts["input_tokens"]!r}'
+                fields += f',"input_tokens":{number(over.facts["input_tokens"])}'
             for name in ("headroom", "burst_seconds"):
                 if over.facts[name] != 1:
-                    fields += f',"{name}":{over.facts[name]!r}'
+                    fields += f',"{name}":{number(over.facts[name])}'
         return "wake", event.run_id, fields
+
+    def _release(self, over: ReservationOver, event: Event) -> tuple[str, str, str]:
+        fields = f',"wait":{over.wait}'
+        if over.settled is not None:
+            at, used = over.settled
+            fields += f',"settled":{at - self._began_at:.9f}'
+            for name, amount in zip(_USED, used, strict=False):
+                if amount is not None:
+                    fields += f',"{name}":{number(amount)}'
+        return "release", event.run_id, fields
 
     def _model_call(self, over: ModelCallOver, event: Event) -> tuple[str, str, str]:
         fields = f',"model":{quoted(over.model)}'
@@ -124,15 +145,12 @@ class Lines:
             fields += f',"provider":{quoted(over.provider)}'
         fields += f',"seconds":{event.time - over.started_at:.9f},"status":"{over.status}"'
         if over.finish is not None:
-            fields += f',"finish":"{over.finish}"'
+            fields += f',"finish":{quoted(over.finish)}'
         if over.usage is not None:
-            usage = over.usage
-            fields += (
-                f',"input_tokens":{usage.input_tokens},"output_tokens":{usage.output_tokens},'
-                f'"cached_input_tokens":{usage.cached_input_tokens}'
-            )
+            for name in _USAGE:
+                fields += f',"{name}":{number(getattr(over.usage, name))}'
         if over.cost_usd is not None:
-            fields += f',"cost_usd":{over.cost_usd!r}'
+            fields += f',"cost_usd":{number(over.cost_usd)}'
         if over.error is not None:
             fields += _error(over.error)
         if self._messages:
@@ -153,7 +171,7 @@ class Lines:
         return "tool_call", event.run_id, fields
 
     def _retry(self, planned: RetryPlanned, event: Event) -> tuple[str, str, str]:
-        fields = f'{_item(planned)},"number":{planned.number},"delay":{planned.delay!r}'
+        fields = f'{_item(planned)},"number":{planned.number},"delay":{number(planned.delay)}'
         if planned.after is not None:
             fields += f',"after":"{planned.after}"'
         return "retry", event.run_id, fields + _error(planned.error)
@@ -165,16 +183,30 @@ class Lines:
 
 def quoted(text: str, at_most: int = WORDS_AT_MOST) -> str:
     """Return a text as JSON, without secrets, cut, and with every control character escaped."""
+    if type(text) is not str:  # A class of the program's, or no text at all.
+        text = _exact(text)
     text = masked(text) if len(text) <= at_most else f"{masked(text[:at_most])}..."
     as_json = encode_basestring_ascii(text)
     return as_json.replace("\x7f", "\\u007f") if "\x7f" in as_json else as_json
+
+
+def _exact(text: object) -> str:
+    try:
+        return str.__str__(text) if isinstance(text, str) else str(text)
+    except Exception:
+        return UNREADABLE
+
+
+def number(value: float) -> str:
+    """Return a number as JSON; those of NumPy, for instance, have words in their own text."""
+    return float.__repr__(value) if isinstance(value, float) else int.__repr__(value)
 
 
 def _item(of: AttemptOver | RetryPlanned | HedgeBegan) -> str:
     key = of.key
     if of.item is None:
         return f',"key":{quoted(key)}'
-    key = str(key) if isinstance(key, int) else quoted(masked_repr_of(key))
+    key = number(key) if isinstance(key, int) else quoted(masked_repr_of(key))
     return f',"index":{of.item},"key":{key}'
 
 
@@ -184,7 +216,7 @@ def _error(error: BaseException, *, frames: bool = False) -> str:
     try:
         message = str(root)
     except Exception:
-        message = "(its text could not be read)"
+        message = UNREADABLE
     fields = f',"error":{quoted(type(root).__name__)},"message":{quoted(message)}'
     if len(roots) > 1:
         fields += f',"errors":{len(roots)}'

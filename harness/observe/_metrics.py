@@ -21,6 +21,7 @@ from weakref import WeakMethod
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from harness.fanout import FanOutBegan, FanOutStatistics, HedgeBegan, ItemOver, RetryPlanned
 from harness.limits import LimiterStatistics, LimiterUsed
@@ -357,6 +358,7 @@ class Metrics:
     def __call__(self, event: Event) -> None:
         """Do nothing: what programs emit isn't counted."""
 
+    @enable_ki_protection  # Or a Ctrl-C in here would lose what is told only once.
     def notice(self, event: Event) -> None:
         """Count what harness did; called by the runs that are observed."""
         count = _COUNT.get(type(event.payload))

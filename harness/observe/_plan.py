@@ -37,13 +37,20 @@ class Plan:
     """What it costs in dollars; None if no recorded call had a price."""
 
     best_limit: int
-    """The smallest limit with which it takes at most 2 % longer than with any larger one."""
+    """The smallest limit with which it takes at most 2 % longer than with any larger one; of more
+    than 1,000, none is tried, and this is 1,000."""
 
     replayed_seconds: float
     """How long the recorded fan-out takes when it is simulated with nothing changed."""
 
     recorded_seconds: float
     """How long it really took."""
+
+    runs: int
+    """How many of the recorded runs it goes by: those that began first, 200,000 at most."""
+
+    total_runs: int
+    """How many were recorded."""
 
     doubts: tuple[str, ...]
     """Why the plan can't be trusted, in sentences; empty if it can be."""
@@ -108,7 +115,9 @@ def plan(
         best_limit=_best_limit(search, items),
         replayed_seconds=replayed,
         recorded_seconds=base.seconds,
-        doubts=tuple(_doubts(base, replayed)),
+        runs=len(traced.runs),
+        total_runs=traced.total_runs,
+        doubts=tuple(_doubts(base, replayed, is_cut=traced.is_cut)),
     )
 
 
@@ -143,16 +152,15 @@ def _best_limit(seconds: Callable[[int], float], items: int) -> int:
     return low
 
 
-def _doubts(base: Recorded, replayed: float) -> Iterator[str]:
-    if base.run.status == "running":
+def _doubts(base: Recorded, replayed: float, *, is_cut: bool) -> Iterator[str]:
+    if base.run.status == "running" and not is_cut:
         yield f"the recording ends before the fan-out {base.run.path!r} does"
     if abs(replayed - base.seconds) > TRUSTED_WITHIN * base.seconds:
         yield (
             f"simulated with nothing changed, {base.run.path!r} takes {replayed:.4g} s, and in "
             f"fact it took {base.seconds:.4g} s: something else than its items and limiters held "
             "it up, such as its source, its reader, the processor or pauses that a provider "
-            "asked for; or it settled requests for other tokens than it reserved, which is "
-            "recorded only of calls to models"
+            "asked for"
         )
     if base.stages_waited > TRUSTED_WITHIN:
         yield (

@@ -23,6 +23,12 @@ from harness._outside_trio import refuse_outside_trio
 from harness.observe._metrics import Metrics
 from harness.observe._readings import QUANTILES, Reading, TimeReading, in_trio, readings, times
 
+CONNECTIONS = 16
+"""How many may be open at once; each has a thread."""
+
+PATIENCE_SECONDS = 5
+"""How long the other side may keep silent."""
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -125,11 +131,33 @@ class _InTrio(Collector):
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 128
     block_on_close = False  # A reader that never reads on would keep the block from being left.
+
+    def __init__(self, *args: Any) -> None:
+        self._room = threading.Semaphore(CONNECTIONS)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, unless there are too many: then hang up."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Show nothing, as of a client that has gone: standard error is the program's."""
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = 10
+    timeout = PATIENCE_SECONDS
 
     def address_string(self) -> str:
         return "127.0.0.1"  # Without asking a name server.

@@ -4,54 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-
-if sys.platform == "win32":
-
-    def hold(fd: int) -> None:
-        """Do nothing: a lock would keep others from reading."""
-
-    def _is_held(fd: int) -> bool:
-        return False
-
-else:
-    import fcntl
-
-    def hold(fd: int) -> None:
-        """Show for as long as the file is open that it is being written.
-
-        Raises:
-          BlockingIOError: if somebody else writes it.
-        """
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _is_held(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        return False
-
-
-def is_being_written(path: str | os.PathLike[str]) -> bool:
-    """Return whether a process that is alive still records to the file."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return _is_held(fd)
-    finally:
-        os.close(fd)
-
-
-def refuse_same(source: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Raise ValueError if writing ``output`` would replace what is read from ``source``."""
-    if os.path.realpath(source) == os.path.realpath(output):
-        raise ValueError(
-            f"{os.fspath(output)!r} is the trace itself, which would be lost; give another file"
-        )
-
 
 _NUMBER = (int, float)
 
@@ -59,13 +13,33 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         (
             *("type", "run_id", "path", "parent", "by", "status", "error", "message", "reason"),
-            *("on", "model", "tool", "provider", "response", "arguments", "attempt", "beside"),
+            *(
+                "on",
+                "limiter",
+                "model",
+                "tool",
+                "provider",
+                "response",
+                "arguments",
+                "attempt",
+                "beside",
+            ),
         ),
         str,
     ),
     **dict.fromkeys(
         (
-            *("time", "places", "in_flight", "input_tokens", "output_tokens", "cost_usd"),
+            *(
+                "time",
+                "settled",
+                "requests",
+                "tokens",
+                "places",
+                "in_flight",
+                "input_tokens",
+                "output_tokens",
+                "cost_usd",
+            ),
             *("seconds", "delay", "unix", "headroom", "burst_seconds"),
         ),
         _NUMBER,
@@ -81,9 +55,14 @@ _NEEDED = {
     "run_ended": ("status",),
     "wait": ("wait", "reason"),
     "wake": ("wait",),
+    "release": ("wait",),
     "hedge": ("attempt", "beside"),
 }
 """The fields that lines of a type have beside ``type``, ``time`` and ``run_id``."""
+
+_GIVE = "give the file that harness.observe.record() or harness batch --trace wrote"
+
+_LISTS = {"held_by", "traceback", "request", "granted"}
 
 _LARGEST = 1e15
 """No number in a trace is as large; infinity, and what isn't a number, aren't smaller."""
@@ -99,20 +78,32 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
       OSError: if the file can't be read.
       ValueError: if a line isn't one of a trace; the message says which, and why.
     """
+    return read_lines(path, _every)
+
+
+def _every(line: bytes) -> bool:
+    return True
+
+
+def read_lines(
+    path: str | os.PathLike[str], wanted: Callable[[bytes], bool]
+) -> Iterator[dict[str, Any]]:
+    """Yield the wanted lines of a trace, as `read_trace` does; the others aren't even parsed."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return  # The process was killed while it wrote this.
+            if not wanted(line):
+                continue
             where = f"{os.fspath(path)!r}, line {number}"
             try:
                 found = json.loads(line.decode())
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{where} isn't JSON: {error}") from None
-            if (fault := _fault_in(found)) is not None:
                 raise ValueError(
-                    f"{where} is no line of a trace: {fault}; give the file that "
-                    "harness.observe.record() wrote"
-                )
+                    f"{where} isn't JSON ({error}), so it is no trace; {_GIVE}"
+                ) from None
+            if (fault := _fault_in(found)) is not None:
+                raise ValueError(f"{where} is no line of a trace: {fault}; {_GIVE}")
             yield found
 
 
@@ -125,13 +116,12 @@ def _fault_in(line: Any) -> str | None:
             return f"it has no {name}"
     for name, value in line.items():
         expected = _TYPES.get(name)
-        if expected is None:
-            continue
-        if not isinstance(value, expected):
+        if expected is not None and (
+            not isinstance(value, expected)
+            or (isinstance(value, _NUMBER) and not -_LARGEST < value < _LARGEST)
+        ):
             return f"its {name} is {repr(value)[:100]}"
-        if isinstance(value, _NUMBER) and not -_LARGEST < value < _LARGEST:
-            return f"its {name} is {repr(value)[:100]}"
-    if not _are_whole(line):
+    if not _LISTS.isdisjoint(line) and not _are_whole(line):
         return "what is in a list or an object of it isn't what it should be"
     if line.get("places", 1) <= 0:
         return f"its places are {line['places']!r}"

@@ -21,8 +21,8 @@ from trio.lowlevel import enable_ki_protection
 
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
+from harness.observe._files import hold, open_alone
 from harness.observe._lines import Lines
-from harness.observe._read import hold
 from harness.runs import Event, observing
 
 SECONDS = 0.5
@@ -90,7 +90,7 @@ class TraceRecording(AsyncWithOnly):
             raise RuntimeError(
                 "the block of this recording was already entered; call record() for each block"
             )
-        file = _opened(self._path)
+        file = open_alone(self._path)
         try:
             hold(file)
             os.ftruncate(file, 0)
@@ -125,7 +125,10 @@ class TraceRecording(AsyncWithOnly):
         with self._lock:
             file, self._file = self._file, -1
             if file >= 0:
+                gone = not os.fstat(file).st_nlink
                 os.close(file)
+                if gone:
+                    logger.error("the trace %r was removed while it was written", self._path)
 
     def flush(self) -> None:
         """Write what has been collected, now."""
@@ -134,6 +137,7 @@ class TraceRecording(AsyncWithOnly):
     def __call__(self, event: Event) -> None:
         """Do nothing: what the program itself emits isn't written."""
 
+    @enable_ki_protection  # Or a Ctrl-C in here would lose what is told only once.
     def notice(self, event: Event) -> None:
         """Collect the line for a notice."""
         assert self._lines is not None
@@ -171,12 +175,3 @@ class TraceRecording(AsyncWithOnly):
                 os.close(self._file)
                 self._file = -1
                 logger.error("the trace %r can't be written, and ends here: %s", self._path, error)
-
-
-def _opened(path: str | bytes) -> int:
-    """Open a trace to write it."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        # Opening a pipe would hold the whole program up until somebody reads it.
-        raise OSError(f"{path!r} is no file that a trace can be written to; name another")
-    binary = getattr(os, "O_BINARY", 0)  # Or Windows would add to each line break.
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | binary, 0o666)

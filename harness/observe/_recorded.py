@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import attrs
 
 from harness.limits import Limiter, Rate
-from harness.observe._runs import Traced, TracedRun, TracedWait
-from harness.observe._simulate import Grant, Release, Step, Steps, Tokens
+from harness.observe._runs import Traced, TracedRun, TracedWait, Used
+from harness.observe._simulate import Grant, Release, Settle, Step, Steps, Tokens
 
 ADDED = "planned"
 """The name of the limiter that a plan adds where the recorded program had none."""
@@ -66,16 +67,18 @@ def recorded(traced: Traced) -> Recorded:
     for child in run.children:
         if child.index is not None:
             by_item.setdefault(child.index, []).append(child)
-    attempts = sorted(by_item.values(), key=lambda of: min(one.started for one in of))
-    spans = [_span(of) for of in attempts]
     waits = _waits_below(run)
-    limits: dict[str, dict[str, Any]] = {}
-    for _, name, line in traced.grants:
-        limits[name] = line
-    has_limiters = bool(limits)
-    made_room = _room_made(traced)
+
+    def place(of: list[TracedRun]) -> tuple[int, float]:
+        """Of those that began at one moment, the first to ask for something was served first."""
+        numbers = [wait.number for one in of for wait in waits[one]]
+        return min(one.started for one in of), min(numbers, default=math.inf)
+
+    attempts = sorted(by_item.values(), key=place)
+    spans = [_span(of) for of in attempts]
+    has_limiters = bool(traced.limiters)
     items = tuple(
-        tuple(_steps(span, [wait for one in of for wait in waits[one]], has_limiters, made_room))
+        tuple(_steps(span, [wait for one in of for wait in waits[one]], has_limiters))
         for of, span in zip(attempts, spans, strict=True)
     )
     whole_items = tuple(
@@ -83,11 +86,7 @@ def recorded(traced: Traced) -> Recorded:
         for of, steps in zip(attempts, items, strict=True)
         if any(one.status not in ("cancelled", "running") for one in of)
     )
-    costs = [
-        line["cost_usd"]
-        for _, line in traced.model_calls
-        if "cost_usd" in line and _is_below(traced, line, run)
-    ]
+    costs = [cost for one, cost in traced.costs if one.is_below(run)]
     whole = sum(end - start for start, end in spans) or 1
     queued = sum(
         (wait.ended or run.ended) - wait.started
@@ -100,7 +99,7 @@ def recorded(traced: Traced) -> Recorded:
         items,
         whole_items or items,
         _most_at_once(spans),
-        limits,
+        traced.limiters,
         sum(costs) if costs else None,
         any(_granted(one) != Tokens() or one.used for of in waits.values() for one in of),
         queued / whole,
@@ -166,16 +165,10 @@ def _waits_below(top: TracedRun) -> dict[TracedRun, list[TracedWait]]:
     return found
 
 
-def _is_below(traced: Traced, line: Mapping[str, Any], top: TracedRun) -> bool:
-    run = traced.runs.get(line["run_id"])
-    return run is not None and run.is_below(top)
-
-
 def _steps(
     span: tuple[int, int],
     waits: list[TracedWait],
     has_limiters: bool,
-    made_room: Mapping[tuple[TracedRun, str], list[int]],
 ) -> Iterator[Step]:
     """Yield the steps of an item: the time between its requests, and the requests.
 
@@ -184,45 +177,33 @@ def _steps(
     """
     now, end = span
     reason = "limiter" if has_limiters else "model"
-    asked = sorted(
-        (
-            wait
-            for wait in waits
-            if wait.reason == reason
-            and wait.ended is not None
-            and (wait.granted is not None or not has_limiters)  # Else cut off, or a pause.
-        ),
-        key=_started,
-    )
-    calls = sorted(
-        (wait for wait in waits if wait.reason == "model" and wait.ended is not None),
-        key=_started,
-    )
+    asked = [
+        wait
+        for wait in waits
+        if wait.reason == reason
+        and wait.ended is not None
+        and (wait.granted is not None or not has_limiters)  # Else cut off, or a pause.
+    ]
     if not asked and not has_limiters:
         yield Grant(ADDED)
-    steps: list[tuple[int, int, Grant | Release]] = []
-    asked_again: dict[tuple[TracedRun, str], int] = {}
-    for wait in reversed(asked):
-        assert wait.ended is not None
-        place = bisect_left(calls, wait.started, key=_started)
-        call = calls[place] if place < len(calls) else None
-        used = Tokens()
-        if call is not None and call.used is not None:
-            used = Tokens(sum(call.used), *call.used)
-        name = wait.on if has_limiters else ADDED
+    calls = sorted((wait for wait in waits if wait.reason == "model"), key=_started)
+    steps: list[tuple[int, int, Step]] = []
+    for wait in sorted(asked, key=_started):
+        used = wait.used or _used_next(calls, wait.started)
+        if has_limiters:
+            name, until, settled, over = wait.on, wait.ended, wait.settled, wait.released
+        else:
+            name, until, settled, over = ADDED, wait.started, wait.ended, wait.ended
         granted = _granted(wait)
-        grant = Grant(name, used if granted == Tokens() else granted)
-        steps.append((wait.started, wait.ended if has_limiters else wait.started, grant))
-        # It is over when the model has answered, when its end let somebody else go on, or when its
-        # run asks again, because a run holds one at a time. Otherwise when the item ends.
-        over = [asked_again.get((wait.run, name), end)]
-        over += [at for at in made_room.get((wait.run, name), ()) if at > wait.ended][:1]
-        if call is not None and call.ended is not None:
-            over.append(call.ended)
-        if min(over) < end:
-            steps.append((min(over), min(over), Release(name, used)))
-        asked_again[wait.run, name] = wait.started
+        if granted == Tokens() and used is not None:
+            granted = Tokens(*used[1:])
+        steps.append((wait.started, end if until is None else until, Grant(name, granted)))
+        if settled is not None and used is not None:
+            steps.append((settled, settled, Settle(name, used)))
+        if over is not None:
+            steps.append((over, over, Release(name)))
     for at, until, step in sorted(steps, key=lambda one: (one[0], isinstance(one[2], Grant))):
+        at, until = min(at, end), min(until, end)
         if at > now:
             yield (at - now) / 1e9
         yield step
@@ -231,25 +212,19 @@ def _steps(
         yield (end - now) / 1e9
 
 
+def _used_next(calls: list[TracedWait], since: int) -> Used | None:
+    """Return what the first call to a model since then used, if there is one and it said."""
+    place = bisect_left(calls, since, key=_started)
+    return calls[place].used if place < len(calls) else None
+
+
 def _started(wait: TracedWait) -> int:
     return wait.started
 
 
-def _room_made(traced: Traced) -> dict[tuple[TracedRun, str], list[int]]:
-    """Return when each run let somebody go on who waited for each limiter."""
-    found: dict[tuple[TracedRun, str], list[int]] = {}
-    for run in traced.runs.values():
-        for wait in run.waits:
-            if wait.reason == "limiter" and wait.by is not None and wait.ended is not None:
-                found.setdefault((wait.by, wait.on), []).append(wait.ended)
-    for times in found.values():
-        times.sort()
-    return found
-
-
 def _granted(wait: TracedWait) -> Tokens:
     """Return how many tokens a limiter granted."""
-    found = {name.partition(" per ")[0]: of[0] for name, of in (wait.granted or {}).items()}
+    found = {one.name.partition(" per ")[0]: one.amount for one in wait.granted or ()}
     read, written = found.get("input_tokens"), found.get("output_tokens")
     total = found.get("tokens")
     if wait.stated_input is not None:

@@ -10,14 +10,14 @@ import base64
 import hashlib
 import json
 import os
-import tempfile
 from string import Template
 from typing import Any
 
+from harness._is_journal import is_journal
 from harness.observe._assets import asset
-from harness.observe._read import refuse_same
+from harness.observe._files import refuse_same, replacing
 from harness.observe._report_data import data_of_trace
-from harness.observe._report_journal import data_of_journal, is_journal
+from harness.observe._report_journal import data_of_journal
 
 
 def write_report(source: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -38,7 +38,8 @@ def write_report(source: str | os.PathLike[str], output: str | os.PathLike[str])
     """
     refuse_same(source, output)
     data = data_of_journal(source) if is_journal(source) else data_of_trace(source)
-    _replace(output, page(data))
+    with replacing(output) as file:
+        file.write(page(data))
 
 
 def page(data: dict[str, Any]) -> str:
@@ -60,15 +61,3 @@ def page(data: dict[str, Any]) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _replace(output: str | os.PathLike[str], text: str) -> None:
-    path = os.fspath(output)
-    fd, unfinished = tempfile.mkstemp(dir=os.path.dirname(path) or ".", suffix=".part")
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(unfinished, path)
-    except BaseException:
-        os.unlink(unfinished)
-        raise

@@ -22,7 +22,8 @@ import attrs
 
 from harness.observe._analysis import Analysis, RunAnalysis, Step, analyse
 from harness.observe._plain import plain, plain_lines
-from harness.observe._read import read_trace
+from harness.observe._read import read_lines
+from harness.observe._runs import RUNS_AT_MOST
 
 RUNS_SHOWN = 10_000
 WAITS_SHOWN = 20_000
@@ -98,7 +99,8 @@ class Failures:
         error, message = plain(error), plain(message)
         group = self.groups.setdefault((error, tuple(frames)), Group(error, frames))
         group.add(run_id, message)
-        self.of_run[run_id] = error, message
+        if len(self.of_run) < RUNS_AT_MOST:
+            self.of_run[run_id] = error, message
 
     def data(self, numbers: dict[str, int], names: dict[str, str]) -> dict[str, Any]:
         """Return the groups, the largest first, and the error of each run that is shown."""
@@ -204,23 +206,33 @@ def data_of_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
     analysis = analyse(path)
     runs = analysis.runs
     seen = _Seen(runs)
-    for line in read_trace(path):
+    for line in read_lines(path, seen.wants):
         seen.take(line)
     start = min((run.started for run in runs.values()), default=0.0)
     columns = Columns(analysis.duration)
     for run in _chosen(analysis, seen.failures):
         since, until = run.started - start, run.ended - start
         columns.add(run.run_id, run.parent, _name(run, runs), run.status, since, until)
+    total = analysis.total_runs
     count = Counter(run.status for run in runs.values())
+    if total > len(runs):
+        count = seen.statuses
+        count["running"] = total - sum(count.values())
     how = ", ".join(f"{count[status]:,} {status}" for status in STATUSES if count[status])
+    facts = f"{total:,} runs ({how or 'none'}) in {seen.last - start:.3f} s"
+    if total > len(runs):
+        facts += (
+            f"; failures are those of all, and everything else is of the {len(runs):,} that began "
+            f"first, in {analysis.duration:.3f} s"
+        )
     parts = analysis.parts.items()
     return data(
         columns,
         seen.failures,
         title=plain(os.path.basename(os.fspath(path))),
-        facts=f"{len(runs):,} runs ({how or 'none'}) in {analysis.duration:.3f} s",
+        facts=facts,
         constraint=plain(analysis.constraint, at_most=1000),
-        total_runs=len(runs),
+        total_runs=total,
         parts=[(PART_WORDS.get(part, part), spent) for part, spent in parts if spent],
         parts_words="Of the time from start to end, by what everything else waited for.",
         part_names=list(PART_WORDS),
@@ -241,7 +253,7 @@ _NOTHING: dict[str, Any] = {
     "waits": {"total": 0, "reasons": [], "run": [], "at": [], "for": [], "reason": []},
     "stragglers": {"total": 0, "shown": [], "words": "Nothing is known of them."},
     "calls": {},
-    "limits": {"total": 0, "shown": []},
+    "limits": {"total": 0, "shown": [], "words": "", "what": "limits"},
     "ceiling": {"rows": [], "words": "Nothing is known of it."},
 }
 
@@ -365,6 +377,13 @@ class _Seen:
 
     def __init__(self, runs: Any) -> None:
         self._runs = runs
+        self._begun = 0
+        self.last = 0.0
+        """The time of the last line."""
+        self.statuses: Counter[str] = Counter()
+        """How many runs ended how."""
+        self._above: dict[str, str] = {}
+        """In which run each open one is that the analysis doesn't have."""
         self.failures = Failures()
         self._failed_below: dict[str, Any] = {}
         """What failed last in each run, one level below it."""
@@ -379,14 +398,26 @@ class _Seen:
             list
         )
 
+    def wants(self, line: bytes) -> bool:
+        """Return whether to look at a line: of runs that aren't analysed, at their ends alone."""
+        begins = b'"run_started"' in line
+        self._begun += begins
+        return begins or b'"run_ended"' in line or bool(self._begun <= len(self._runs))
+
     def take(self, line: dict[str, Any]) -> None:
         """Look at one line."""
-        run_id = line.get("run_id", "")
+        run_id = line["run_id"]
+        self.last = max(self.last, line["time"])
         match line["type"]:
-            case "run_ended" if "error" in line and self._is_leaf(line):
-                self.failures.add(
-                    run_id, line["error"], line.get("message", ""), line.get("traceback", ())
-                )
+            case "run_started" if run_id not in self._runs:
+                self._above[run_id] = line.get("parent", "")
+            case "run_ended":
+                self.statuses[line["status"]] += 1
+                if "error" in line and self._is_leaf(line):
+                    self.failures.add(
+                        run_id, line["error"], line.get("message", ""), line.get("traceback", ())
+                    )
+                self._above.pop(run_id, None)
             case "wait":
                 reason: str = line.get("reason", "")
                 on, words = line.get("on", ""), PART_WORDS.get(reason, reason)
@@ -399,9 +430,9 @@ class _Seen:
     def _is_leaf(self, line: dict[str, Any]) -> bool:
         """Tell whether an error came up in this run, not in one below it that failed with it."""
         key = line["error"], line.get("message"), tuple(line.get("traceback", ()))
-        parent = self._runs.get(line["run_id"])
-        above = None if parent is None else parent.parent
-        is_new = self._failed_below.get(line["run_id"]) != key
+        run = self._runs.get(line["run_id"])
+        above = self._above.get(line["run_id"]) if run is None else run.parent
+        is_new: bool = self._failed_below.pop(line["run_id"], None) != key
         if above is not None:
             self._failed_below[above] = key
         return is_new
@@ -414,7 +445,7 @@ class _Seen:
         self._total_waits += 1
         if line["time"] > since and len(self._waits) < 20 * WAITS_SHOWN:
             self._waits.append((run_id, words, since, line["time"]))
-        limiter = words.partition(": ")[2]
+        limiter = line.get("limiter", "")
         for name, (amount, limit, period) in line.get("granted", {}).items():
             self._grants[limiter, name].append((line["time"], amount, limit, period))
         if line.get("places"):
@@ -505,7 +536,9 @@ class _Seen:
                     "points": [(columns.units(at - start), round(use, 4)) for at, use in points],
                 }
             )
-        return {"total": len(shown), "shown": shown[:LIMITS_SHOWN]}
+        words = "" if shown else "No limiter granted anything."
+        found = {"total": len(shown), "shown": shown[:LIMITS_SHOWN], "words": words}
+        return {**_NOTHING["limits"], **found}
 
 
 def _usage(

@@ -8,13 +8,47 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.observe._read import is_being_written, read_trace
+from harness.observe._files import is_being_written
+from harness.observe._read import read_trace
+
+RUNS_AT_MOST = 200_000
+"""Of more runs, only those that began first are read, until the next one begins: they take half a
+gigabyte of memory."""
 
 PARTS = ("queue", "limiter", "model", "tool", "retry", "hedge", "own", "cleanup")
 """What time is spent on: waiting for one's turn, for a limiter, a model, a tool, the next attempt,
 the moment to hedge a late one; the program's own code; cleaning up."""
+
+
+class Granted(NamedTuple):
+    """How much of one limit was granted."""
+
+    name: str
+    amount: float
+    limit: float
+    """Of how much."""
+    period: float
+    """In how many seconds."""
+
+
+class Used(NamedTuple):
+    """What a request used; of tokens None if that isn't known."""
+
+    requests: float = 1
+    total: float | None = None
+    read: float | None = None
+    written: float | None = None
+
+
+def used_in(line: dict[str, Any]) -> Used:
+    """Return what a line says that a request used."""
+    read, written = line.get("input_tokens"), line.get("output_tokens")
+    total = line.get("tokens")
+    if total is None and read is not None and written is not None:
+        total = read + written
+    return Used(line.get("requests", 1), total, read, written)
 
 
 class TracedWait:
@@ -25,9 +59,12 @@ class TracedWait:
         "ended",
         "granted",
         "held_by",
+        "number",
         "on",
         "reason",
+        "released",
         "run",
+        "settled",
         "started",
         "stated_input",
         "used",
@@ -35,6 +72,7 @@ class TracedWait:
 
     def __init__(self, run: TracedRun, line: dict[str, Any], at: int) -> None:
         self.run = run
+        self.number: int = line["wait"]
         self.reason: str = line["reason"]
         self.on: str = line.get("on", "")
         self.held_by: tuple[str, ...] = tuple(line.get("held_by", ()))
@@ -43,13 +81,17 @@ class TracedWait:
         """None while it is open."""
         self.by: TracedRun | None = None
         """The run whose code ended it."""
-        self.granted: dict[str, list[float]] | None = None
-        """What a limiter granted at its end: for each limit, how much, of how much, in how long.
-        Empty if it has nothing but places; None if it granted nothing."""
+        self.granted: tuple[Granted, ...] | None = None
+        """What a limiter granted at its end; empty if it has nothing but places, None if it granted
+        nothing."""
         self.stated_input: float | None = None
         """The tokens of input that a limiter was told, if it guessed the output."""
-        self.used: tuple[int, int] | None = None
-        """The tokens that a model read and wrote."""
+        self.released: int | None = None
+        """When what a limiter granted was given back."""
+        self.settled: int | None = None
+        """When that was settled, to what was used."""
+        self.used: Used | None = None
+        """What a request came to: of a limiter's grant as settled, of a model's call as it said."""
 
 
 class TracedRun:
@@ -57,14 +99,12 @@ class TracedRun:
 
     __slots__ = (
         "_changes",
-        "attempt",
         "by",
         "children",
         "ended",
         "error",
         "id",
         "index",
-        "inline",
         "late",
         "order",
         "parent",
@@ -86,12 +126,9 @@ class TracedRun:
         self.error: str | None = None
         self.by: TracedRun | None = None
         """The run whose end let it begin, or that it runs beside."""
-        self.inline = False
         self.index: int | None = None
         self.late: TracedRun | None = None
         """The late run that this one is the hedge of."""
-        self.attempt: dict[str, Any] | None = None
-        """The line of the attempt that it was."""
         self.children: list[TracedRun] = []
         self.waits: list[TracedWait] = []
         self.order = 0
@@ -161,14 +198,26 @@ class Traced:
         self.runs: dict[str, TracedRun] = {}
         self.everything = TracedRun("", "", None, 0)
         """A run around all others, from the first line to the last."""
-        self.grants: list[tuple[int, str, dict[str, Any]]] = []
-        """When which limiter granted what."""
-        self.model_calls: list[tuple[int, dict[str, Any]]] = []
-        self.retries: list[dict[str, Any]] = []
+        self.grants: list[tuple[TracedWait, int, int | None]] = []
+        """The waits that a limiter's grant ended, how much it had in flight then, and how much it
+        could have at most."""
+        self.limiters: dict[str, dict[str, Any]] = {}
+        """The line of the latest grant of each limiter, which says what its limits are."""
+        self.costs: list[tuple[TracedRun, float]] = []
+        """What calls to models cost, and in which run they were made."""
+        self.known_grants: dict[Granted, Granted] = {}
+        """One of each, as most are alike."""
         self.hedged: dict[str, str] = {}
         """Which late run each hedge runs beside."""
         self.is_live = False
         """Whether somebody is still writing it."""
+        self.total_runs = 0
+        """How many runs there are in the file."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there are more runs than were read, so that all this is about the first ones."""
+        return self.total_runs > len(self.runs)
 
     @property
     def started(self) -> int:
@@ -177,7 +226,7 @@ class Traced:
 
     @property
     def ended(self) -> int:
-        """The time of the last line."""
+        """The time of the last line that was read."""
         return self.everything.ended
 
 
@@ -192,7 +241,7 @@ def nanoseconds(seconds: float) -> int:
 
 
 def load(path: str | os.PathLike[str]) -> Traced:
-    """Read a trace.
+    """Read a trace, as far as `RUNS_AT_MOST` lets it.
 
     Raises:
       OSError, ValueError: as `read_trace`; ValueError also if there is nothing in it.
@@ -200,9 +249,13 @@ def load(path: str | os.PathLike[str]) -> Traced:
     traced = Traced()
     traced.is_live = is_being_written(path)
     waits: dict[int, TracedWait] = {}
+    """Those that are open, and those whose grants are held."""
     first: int | None = None
     last = 0
     for line in read_trace(path):
+        if line["type"] == "run_started" and len(traced.runs) >= RUNS_AT_MOST:
+            traced.total_runs = _runs_in(path)
+            break
         at = nanoseconds(line["time"])
         if first is None or at < first:
             first = at
@@ -210,6 +263,7 @@ def load(path: str | os.PathLike[str]) -> Traced:
         _take(traced, waits, line, at)
     if first is None:
         raise ValueError(f"there is nothing in the trace {os.fspath(path)!r}; record some runs")
+    traced.total_runs = max(traced.total_runs, len(traced.runs))
     everything = traced.everything
     everything.started, everything.ended = first, last
     for run in traced.runs.values():
@@ -223,6 +277,12 @@ def load(path: str | os.PathLike[str]) -> Traced:
     return traced
 
 
+def _runs_in(path: str | os.PathLike[str]) -> int:
+    """Count runs without reading more than needed; no text has quotes without a stroke before."""
+    with open(path, "rb") as file:
+        return sum(b'"run_started"' in line for line in file)
+
+
 def _take(traced: Traced, waits: dict[int, TracedWait], line: dict[str, Any], at: int) -> None:
     runs, kind = traced.runs, line["type"]
     if kind == "run_started":
@@ -233,7 +293,7 @@ def _take(traced: Traced, waits: dict[int, TracedWait], line: dict[str, Any], at
             )
         parent = runs.get(line.get("parent", ""))
         run = runs[line["run_id"]] = TracedRun(line["run_id"], line["path"], parent, at)
-        run.inline, run.index = line.get("inline", False), line.get("index")
+        run.index = line.get("index")
         run.by = runs.get(line.get("by", ""))
         run.late = runs.get(traced.hedged.get(run.id, ""))
         return
@@ -250,18 +310,26 @@ def _take(traced: Traced, waits: dict[int, TracedWait], line: dict[str, Any], at
         if over is not None:
             over.ended, over.by = at, runs.get(line.get("by", ""))
             if "granted" in line:
-                traced.grants.append((at, over.on, line))
-                over.granted = line["granted"]
+                over.on = line.get("limiter", over.on)  # Which one of a pool.
+                traced.limiters[over.on] = line
+                traced.grants.append((over, line.get("in_flight", 0), line.get("places")))
+                known = traced.known_grants
+                granted = (Granted(name, *of) for name, of in line["granted"].items())
+                over.granted = tuple([known.setdefault(one, one) for one in granted])
                 over.stated_input = line.get("input_tokens")
-    elif kind == "attempt":
-        found.attempt = line
+                waits[line["wait"]] = over
+    elif kind == "release":
+        held = waits.pop(line["wait"], None)
+        if held is not None:
+            held.released = at
+            if "settled" in line:
+                held.settled, held.used = nanoseconds(line["settled"]), used_in(line)
     elif kind == "model_call":
-        traced.model_calls.append((at, line))
+        if "cost_usd" in line:
+            traced.costs.append((found, line["cost_usd"]))
         call = next((one for one in reversed(found.waits) if one.reason == "model"), None)
         if call is not None and "input_tokens" in line:
-            call.used = line["input_tokens"], line["output_tokens"]
-    elif kind == "retry":
-        traced.retries.append(line)
+            call.used = used_in(line)
     elif kind == "hedge":
         # The line comes before its run begins.
         traced.hedged[line["attempt"]] = line["beside"]

@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from harness.limits import Limiter, Reservation
+from harness.observe._runs import Used
 
 
 class Tokens(NamedTuple):
@@ -36,14 +37,20 @@ class Grant(NamedTuple):
     """Without the total, the limiter estimates it, by what it learned from earlier requests."""
 
 
-class Release(NamedTuple):
-    """A step of an item: its latest grant by a limiter is over, and settled if it used tokens."""
+class Settle(NamedTuple):
+    """A step of an item: its latest grant by a limiter is replaced by what was used."""
 
     limiter: str
-    used: Tokens = Tokens()
+    used: Used
 
 
-Step = float | Grant | Release
+class Release(NamedTuple):
+    """A step of an item: its latest grant by a limiter is over."""
+
+    limiter: str
+
+
+Step = float | Grant | Settle | Release
 Steps = Sequence[Step]
 
 
@@ -106,21 +113,23 @@ class _Line:
         self._take(item, now)
         return item
 
-    def take_back(self, reservation: Reservation, used: Tokens, now: float) -> None:
-        """Take back a place, and replace what was granted by what was used."""
-        self._grants.in_flight -= 1
-        if used.total is not None:
-            by_kind = (1, *used)
+    def settle(self, reservation: Reservation, used: Used, now: float) -> None:
+        """Replace what was granted by what was used."""
+        if used.requests:
             self._grants.estimates.learn(
                 None,
                 input_tokens=used.read,
                 output_tokens=used.written,
                 total_tokens=used.total,
             )
-            for meter, charged in reservation.charges:
-                really = by_kind[meter.kind]
-                if really is not None:
-                    meter.settle(charged, really, taken_at=reservation.granted_at, now=now)
+        for meter, charged in reservation.charges:
+            really = used[meter.kind]
+            if really is not None:
+                meter.settle(charged, really, taken_at=reservation.granted_at, now=now)
+
+    def take_back(self) -> None:
+        """Take back a place."""
+        self._grants.in_flight -= 1
 
     def _free_at(self, item: _Item, now: float) -> float:
         moment: float = self._grants.free_at(item.wants, now)
@@ -157,10 +166,10 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
         if line.wakes_at < math.inf and line.wakes_at != before:
             heappush(events, (line.wakes_at, next(numbers), line))
 
-    def give_back(item: _Item, line: _Line, used: Tokens) -> None:
+    def give_back(item: _Item, line: _Line) -> None:
         """Take back what an item holds of a line, if anything, and serve who waits there."""
-        if (reservation := item.held.pop(line, None)) is not None:
-            line.take_back(reservation, used, now)
+        if item.held.pop(line, None) is not None:
+            line.take_back()
             look(line)
 
     def go_on(item: _Item) -> bool:
@@ -173,22 +182,27 @@ def simulate(items: Iterator[Steps], limit: int, limiters: Mapping[str, Limiter]
                     continue
                 # One at a time: what a part of the item that ran beside this one holds is given
                 # back first. Otherwise an item could wait for itself.
-                give_back(item, line, Tokens())
+                give_back(item, line)
                 if not line.ask(item, step, now):
                     if len(line.waiting) == 1:
                         look(line)
                     return False
+            elif isinstance(step, Settle):
+                line = lines.get(step.limiter)
+                if line is not None and (reservation := item.held.get(line)) is not None:
+                    line.settle(reservation, step.used, now)
+                    look(line)
             elif isinstance(step, Release):
                 line = lines.get(step.limiter)
                 if line is not None:
-                    give_back(item, line, step.used)
+                    give_back(item, line)
             elif step > 0:
                 last_began = now
                 heappush(events, (now + step, next(numbers), item))
                 return False
         took.append(now - item.started)
         for line in tuple(item.held):
-            give_back(item, line, Tokens())
+            give_back(item, line)
         return True
 
     in_flight = 0

@@ -141,9 +141,9 @@ def _listening(path: Path) -> trio.SocketListener:
             "this process has a socket for harness top already; open one around all that it is to "
             "show"
         )
-    path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        path.unlink(missing_ok=True)
         listening.bind(os.fspath(path))
         os.chmod(path, 0o600)
         listening.listen(CONNECTIONS)

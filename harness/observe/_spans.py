@@ -24,10 +24,11 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
+from trio.lowlevel import enable_ki_protection
 
 from harness._tracebacks import frames_of
 from harness._version import __version__
-from harness._words import error_in_words, masked, masked_repr_of
+from harness._words import error_in_words, masked_repr_of
 from harness.models import AgentBegan, ModelCallOver, ToolCallOver, Usage
 from harness.observe._labels import clean
 from harness.runs import Event, RunBegan, RunOver
@@ -114,6 +115,7 @@ class Spans:
     def __call__(self, event: Event) -> None:
         """Do nothing: what programs emit makes no spans."""
 
+    @enable_ki_protection  # Or a Ctrl-C in here would lose what is told only once.
     def notice(self, event: Event) -> None:
         """Begin or end a span; called by the runs that are observed."""
         payload = event.payload
@@ -184,7 +186,7 @@ class Spans:
         if over.finish is not None:
             span.set_attribute("gen_ai.response.finish_reasons", [over.finish])
         if over.error is not None and over.status == "failed":
-            kinds["error.type"] = type(over.error).__qualname__
+            kinds["error.type"] = clean(type(over.error).__qualname__)
         _end_call(span, over.status, over.error, live.unix(event.time))
         self._durations.record(event.time - over.started_at, kinds)
 
@@ -267,7 +269,7 @@ def _fail(span: Span, error: BaseException | None, at: int) -> None:
     if error is None:
         span.set_status(Status(StatusCode.ERROR))
         return
-    kind, words = type(error).__qualname__, clean(masked(error_in_words(error)))
+    kind, words = clean(type(error).__qualname__), clean(error_in_words(error))
     span.set_attribute("error.type", kind)
     span.set_status(Status(StatusCode.ERROR, words))
     span.add_event(

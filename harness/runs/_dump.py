@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import trio
 
 from harness._outside_trio import outside_trio
-from harness._words import masked_repr_of
+from harness._words import harmless, masked_repr_of
 from harness.runs._current import current
 from harness.runs._frames import describe_wait, is_plumbing, task_frames
 from harness.runs._local import locals_of
@@ -115,7 +115,8 @@ class _Picture:
                 lines.append(f'  File "{filename}", line {line}, in {function}')
                 if source := linecache.getline(filename, line).strip():
                     lines.append(f"    {source}")
-        return "\n".join(lines) + "\n"
+        # Names are anybody's: one with a line break would look like a run of its own.
+        return "\n".join(map(harmless, lines)) + "\n"
 
     def _add_run(self, lines: list[str], top: Run, children: dict[Run | None, list[Run]]) -> None:
         # A stack and not recursion: chains of runs may be deeper than Python's.

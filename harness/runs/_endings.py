@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from harness._error_copies import own_copy
+from harness._words import harmless
 from harness.errors import ApprovalPending, RunCancelled, RunTimedOut
 from harness.runs._frames import describe_await, describe_wait, traceback_frames
 from harness.runs._run import Ending, Run
@@ -164,7 +165,7 @@ def add_note(error: BaseException, run: Run) -> None:
         if said is None:
             if len(ours) < NOTES_AT_MOST:
                 error.add_note(_note_for(error, run))
-        elif said.startswith(f"{_NOTE}{run.path}, attempt "):  # The same object, raised again.
+        elif said.startswith(f"{_noted(run)}, attempt "):  # The same object, raised again.
             error.__notes__[error.__notes__.index(said)] = _note_for(error, run)
     if type(error) in _OF_ASYNCIO_CODE:
         with contextlib.suppress(Exception):
@@ -173,7 +174,7 @@ def add_note(error: BaseException, run: Run) -> None:
 
 def _is_of(note: str, run: Run) -> bool:
     """Return whether a note names this run, or one below it."""
-    here = f"{_NOTE}{run.path}"
+    here = _noted(run)
     return note.startswith(here) and note[len(here) : len(here) + 1] in ("", "/", ",")
 
 
@@ -182,7 +183,12 @@ def _note_for(error: BaseException, run: Run) -> str:
     attempt = "" if number is None else f", attempt {number}"
     awaited = describe_await(traceback_frames(error.__traceback__))
     waiting = "" if awaited is None else f", waiting for {awaited}"
-    return f"{_NOTE}{run.path}{attempt}{waiting}"
+    return f"{_noted(run)}{attempt}{waiting}"
+
+
+def _noted(run: Run) -> str:
+    """Return how a note names a run: tracebacks are read on terminals."""
+    return f"{_NOTE}{harmless(run.path)}"
 
 
 _OF_ASYNCIO_CODE: dict[type[BaseException], tuple[str, ...]] = {

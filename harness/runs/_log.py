@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import MutableMapping
+from functools import lru_cache
 from typing import Any
 
+from harness._words import harmless
 from harness.runs._current import current
 
 OUTSIDE = "-"
@@ -47,4 +49,8 @@ def _fields() -> dict[str, object]:
     run = current.get()
     if run is None:
         return {"run_id": OUTSIDE, "run_path": OUTSIDE, "run_attempt": OUTSIDE}
-    return {"run_id": run.id, "run_path": run.path, "run_attempt": run.attempt}
+    return {"run_id": run.id, "run_path": _harmless(run.path), "run_attempt": run.attempt}
+
+
+_harmless = lru_cache(maxsize=1_024)(harmless)
+"""A name with a line break in it would look like a record of its own."""

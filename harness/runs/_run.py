@@ -77,6 +77,10 @@ LASTING_KEY: RunKey = _NotForked()
 """What a run's idempotency key is under if an engine gave it one that outlives the process. Among
 the run's values rather than in a slot of its own, because few runs have one."""
 
+KEEPER: RunKey = _NotForked()
+"""What keeps things with an item of a journal is asked of what is under this in the item's runs: an
+object with a method ``keeper_of``, which takes the run."""
+
 STARTED_BY: RunKey = _NotForked()
 """What the id of the run that let this one begin is under, until it has, if anybody observes it."""
 
@@ -624,6 +628,47 @@ class Run(Generic[DepsT_co]):
                 f"state only, so {consequence}; decorate an async function and call it in trio for "
                 f"a run that has tasks, a timeout and a cancel ({PAGE} shows how)"
             )
+
+    # What is kept -----------------------------------------------------------------------------
+
+    def keep(self, name: str, data: str | bytes) -> None:
+        """Keep a file with the item that this run is an attempt at, or is in.
+
+        With a journal, it is stored beside what the item came to: ``harness journal show FILE KEY``
+        lists it, and writes it out with ``--files``. It is kept as it is, secrets and all. Without
+        a journal, and outside any item of one, nothing happens. May be called from a worker thread.
+
+        Args:
+          name: What the file is called, such as ``"page.html"``.
+          data: Its content; text is kept as UTF-8.
+
+        Raises:
+          TypeError: if ``name`` isn't a string, or ``data`` is neither text nor bytes.
+          ValueError: if ``name`` is empty.
+          RunEndedError: if the run has ended.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"run.keep() takes the name of a file, such as 'a.html', not {name!r}")
+        if not name:
+            raise ValueError("run.keep() takes a name for the file, such as 'page.html', not ''")
+        if not isinstance(data, str | bytes | bytearray | memoryview):
+            raise TypeError(
+                f"run.keep({name!r}) takes text or bytes, not a {type(data).__name__}; write "
+                "what should be in the file"
+            )
+        self._refuse_if_ended("it can't keep anything")
+        keeper = next(self._keepers(), None)
+        if keeper is not None:
+            content = data.encode(errors="replace") if isinstance(data, str) else bytes(data)
+            self._above.tree.call(keeper.keep_file, name, self.path, content)
+
+    def _keepers(self) -> Iterator[Any]:
+        """Yield what keeps things with the items of journals that this run is in, inner first."""
+        for run in (self, *self._ancestors()):
+            if run._locals is not None and KEEPER in run._locals:
+                keeper = run._locals[KEEPER].keeper_of(run)
+                if keeper is not None:
+                    yield keeper
 
     # Events -----------------------------------------------------------------------------------
 

@@ -19,17 +19,18 @@ _numbers = itertools.count(1)
 class Wait:
     """A wait that is told to observers from its making until `over`."""
 
-    __slots__ = ("_number", "_reason", "_run", "by", "facts")
+    __slots__ = ("_reason", "_run", "by", "facts", "number")
 
     def __init__(self, run: Run, reason: str, on: str, held_by: tuple[str, ...] = ()) -> None:
         self._run = run
         self._reason = reason
-        self._number = next(_numbers)
+        self.number = next(_numbers)
+        """Tells it from all other waits of this process."""
         self.by: str | None = None
         """The id of the run that ended it, once that is known."""
         self.facts: Mapping[str, Any] = {}
         """More about how it ended."""
-        run._notice(WaitBegan(self._number, reason, on, held_by))
+        run._notice(WaitBegan(self.number, reason, on, held_by))
 
     @property
     def run_id(self) -> str:
@@ -43,7 +44,11 @@ class Wait:
 
     def over(self) -> None:
         """Tell that it is over."""
-        self._run._notice(WaitOver(self._number, self._reason, self.by, self.facts))
+        self._run._notice(WaitOver(self.number, self._reason, self.by, self.facts))
+
+    def tell(self, payload: object) -> None:
+        """Tell what came of it later."""
+        self._run._notice(payload)
 
 
 def observed_run() -> Run | None:

@@ -105,7 +105,7 @@ def test_a_function_of_a_module_is_run_with_the_inputs_given(
         "SEEN = {}\nasync def look(record):\n    put(record)\n"
         "def put(record):\n    SEEN[record['id']] = 1\n"
     )
-    assert audit("app.tools:look", "--input", '{"id": 7}', "--format", "json") == 1
+    assert audit("app.tools:look", "--input", '{"id": 7}', "--all", "--format", "json") == 1
     found = json.loads(capsys.readouterr().out)["findings"]
     assert {one["rule"] for one in found} == {"module-global", "left-behind"}
     assert "look({'id': 7})" in found[1]["message"]
@@ -119,6 +119,21 @@ def test_a_module_without_an_agent_is_only_read(
     assert "left-behind" not in capsys.readouterr().out
 
 
+def test_a_maybe_is_counted_and_shown_with_all(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (clean_imports / "names.py").write_text("NAMES = []\ndef note(name):\n    NAMES.append(name)\n")
+    assert audit("names.py") == 0
+    assert capsys.readouterr().out == "nothing found; 1 more with --all\n"
+    assert audit("names.py", "--all") == 1
+    assert "names.py:3:5: module-global: maybe: NAMES belongs" in capsys.readouterr().out
+    assert audit("names.py", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {"findings": []}
+    assert audit("names.py", "--all", "--format", "sarif") == 1
+    (result,) = json.loads(capsys.readouterr().out)["runs"][0]["results"]
+    assert result["level"] == "note"
+
+
 def test_of_old_code_only_new_findings_fail(
     clean_imports: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +145,9 @@ def test_of_old_code_only_new_findings_fail(
     assert audit("./old.py", "--baseline", "known.json") == 0
     assert capsys.readouterr().out == "nothing new; 1 more in the baseline\n"
     more = "async def other(name):\n    global _folder\n    _folder = name\nSEEN = []\n"
-    (clean_imports / "old.py").write_text(f"{WRONG}{more}async def see(x): SEEN.append(x)\n")
+    (clean_imports / "old.py").write_text(
+        f"{WRONG}{more}async def see(x): SEEN.append(x); return SEEN\n"
+    )
     assert audit("old.py", "--baseline", "known.json", "--format", "json") == 1
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert (found["symbol"], found["function"]) == ("SEEN", "see")

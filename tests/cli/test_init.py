@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,10 @@ def test_it_has_what_is_needed_and_no_more(
         'next: cd project; pip install --editable ".[test]"; pytest',
     ]
     assert main(["audit", str(project / "agent.py"), str(project / "nightly.py")]) == 0
+
+
+@pytest.mark.skipif(find_spec("ruff") is None, reason="needs ruff")
+def test_it_is_written_as_ruff_has_it(project: Path) -> None:
     linted = run(project, "-m", "ruff", "check", "--isolated", "--line-length=100", ".")
     assert linted.returncode == 0, linted.stdout
     formatted = run(project, "-m", "ruff", "format", "--isolated", "--line-length=100", "--check")

@@ -111,9 +111,12 @@ def test_fields_and_settings_are_told_from_the_others() -> None:
 
 def batch(**options: Any) -> BatchOptions:
     """Return options that are all left out but these and the output."""
-    flags = dict.fromkeys(("skip_bad", "resume", "retry_failed", "force", "ordered"), False)
-    names = (field.name for field in attrs.fields(BatchOptions))
-    return BatchOptions(**{**dict.fromkeys(names), **flags, "output": "out.jsonl", **options})
+    flags = ("skip_bad", "resume", "retry_failed", "keep_logs", "force", "ordered")
+    none = {
+        **dict.fromkeys(field.name for field in attrs.fields(BatchOptions)),
+        **dict.fromkeys(flags, False),
+    }
+    return BatchOptions(**{**none, "output": "out.jsonl", **options})
 
 
 def test_a_journal_goes_on_only_with_the_settings_it_was_begun_with() -> None:
@@ -128,7 +131,7 @@ def test_a_journal_goes_on_only_with_the_settings_it_was_begun_with() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["resume", "retry_failed", "force", "max_attempts", "code_version"]
+    "name", ["resume", "retry_failed", "force", "max_attempts", "code_version", "keep_logs"]
 )
 def test_what_is_about_a_journal_needs_one(name: str) -> None:
     with pytest.raises(InputError, match=f"--{name.replace('_', '-')} says how to go on with"):

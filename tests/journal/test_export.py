@@ -6,6 +6,8 @@ import math
 import sqlite3
 import sys
 from datetime import UTC, date, datetime
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +65,13 @@ def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
+needs_arrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow")
+
 FORMS = [
     "jsonl",
     "csv",
-    # They load pyarrow.
-    pytest.param("parquet", marks=pytest.mark.slow),
-    pytest.param("arrow", marks=pytest.mark.slow),
+    pytest.param("parquet", marks=[needs_arrow, pytest.mark.slow]),
+    pytest.param("arrow", marks=[needs_arrow, pytest.mark.slow]),
 ]
 
 
@@ -78,11 +81,11 @@ def files(folder: Path) -> list[str]:
 
 
 def parquet(path: Path) -> Any:
-    return pytest.importorskip("pyarrow.parquet").read_table(path)
+    return import_module("pyarrow.parquet").read_table(path)
 
 
 def arrow(path: Path) -> Any:
-    with pytest.importorskip("pyarrow").ipc.open_file(path) as file:
+    with import_module("pyarrow").ipc.open_file(path) as file:
         return file.read_all()
 
 
@@ -269,6 +272,7 @@ async def test_every_value_is_read_back_exactly(form: str, tmp_path: Path) -> No
         assert began.utcoffset() == datetime.now(UTC).utcoffset()
 
 
+@needs_arrow
 @pytest.mark.slow
 async def test_an_error_comes_with_type_text_and_traceback(tmp_path: Path) -> None:
     async def fail(item: str) -> None:
@@ -304,6 +308,7 @@ async def test_an_empty_export_has_the_same_columns(form: str, tmp_path: Path) -
         assert none.schema == every.schema
 
 
+@needs_arrow
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "expected"),
@@ -342,7 +347,7 @@ async def test_a_group_of_rows_is_written_before_more_are_read(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What keeps a million items in flat memory; a group also ends with a few large values."""
-    module = pytest.importorskip("harness.journal._arrow")
+    module = import_module("harness.journal._arrow")
     monkeypatch.setattr(module, "ROWS_AT_MOST", 4)
     monkeypatch.setattr(module, "CHARACTERS_AT_MOST", 100_000)
     await record(tmp_path / "run.db", [*range(10), "x" * 200_000, 1, 2])
@@ -357,7 +362,7 @@ async def test_a_group_of_rows_is_written_before_more_are_read(
     with read_journal(tmp_path / "run.db") as reader:
         reader.export(file, chosen=looked)
     if form == "parquet":
-        metadata = pytest.importorskip("pyarrow.parquet").ParquetFile(file).metadata
+        metadata = import_module("pyarrow.parquet").ParquetFile(file).metadata
         assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [
             *(4, 4, 3, 2)
         ]

@@ -24,7 +24,7 @@ from harness.observe import (
     speedup,
     write_report,
 )
-from harness.observe._read import hold
+from harness.observe._files import hold
 from harness.observe._runs import load
 from harness.observe._walk import ledger_of, ledgers, walk_back
 from harness.policies import Attempt, Hedge, Retry

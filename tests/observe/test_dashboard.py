@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 import harness
 from harness.limits import Limiter
 from harness.observe import open_dashboard
-from harness.observe._dashboard import serving_page
+from harness.observe._dashboard import _Events, serving_page
 from harness.observe._live import Live
 from harness.runs import Run
 from tests.support.browser import Browser, open_browser
@@ -188,6 +189,31 @@ async def test_events_show_the_program() -> None:
     assert picture["program"] == "nightly"
     assert picture["may_cancel"] is False
     assert [run["name"] for run in picture["runs"]["shown"]] == ["<b>live</b>\\u2028"]
+
+
+async def test_only_so_many_pages_are_served_at_once(autojump_clock: MockClock) -> None:
+    """A thousand that ask at one moment, too; and whoever leaves makes room."""
+    events = _Events(Live(program="nightly"), allow_cancel=False)
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    statuses: list[int] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        await trio.sleep_forever()
+        raise AssertionError("unreachable")
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        await trio.lowlevel.checkpoint()
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+            for _ in range(1_000):
+                nursery.start_soon(events, scope, receive, send)
+            await trio.sleep(3)
+            nursery.cancel_scope.cancel()
+        assert (statuses.count(200), statuses.count(503)) == (8, 992)
+        statuses.clear()
 
 
 @pytest.mark.parametrize("action", ["cancel", "stop"])

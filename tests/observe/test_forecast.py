@@ -141,6 +141,11 @@ def test_more_items_say_more() -> None:
     assert width(400) < 0.6 * width(40)
 
 
+def test_items_that_use_no_tokens_are_forecast_too() -> None:
+    rest = Rest(items=100, limit=10, limiter=partial(Limiter, tokens_per_minute=600))
+    assert forecast([Seen(2.0)] * 30, rest).seconds == pytest.approx(20, rel=0.01)
+
+
 def test_without_a_record_the_limits_say_how_long_it_takes_at_least() -> None:
     rest = Rest(items=600, limit=10, limiter=partial(Limiter, tokens_per_minute=6_000))
     found = from_limits(rest, 200)

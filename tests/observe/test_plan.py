@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 import harness
-from harness.limits import Limiter
+from harness.limits import JointLimiter, Limiter, ProviderPool
 from harness.models import FunctionModel, Message, ModelRequest, ModelResponse, Price, Usage
 from harness.observe import plan, record
 from harness.policies import Attempt, BestEffort, Retry
@@ -155,6 +156,79 @@ def test_a_place_is_waited_for_and_given_back_as_it_really_was(
     really = run_in_turn(tmp_path / "r", items=120, limit=limit, requests=requests, limits=limits)
     assert found.is_trusted, found.doubts
     assert found.seconds == pytest.approx(really, rel=0.05)
+
+
+TPM: dict[str, Any] = {"tokens_per_minute": 60_000}
+
+
+def lasts(item: int) -> float:
+    """Return how long an item takes: no two end when another one is due anyway."""
+    return 1 + random.Random(item).random()
+
+
+async def settles(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
+    async with of.reserve(tokens=400) as reservation:
+        await trio.sleep(lasts(item))
+        reservation.settle(tokens=100 + item % 50)
+        await trio.sleep(1)
+    await trio.sleep(0.5)
+
+
+async def settles_what_it_read(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
+    async with of.reserve(input_tokens=300) as reservation:
+        await trio.sleep(lasts(item))
+        reservation.settle(input_tokens=300, output_tokens=100 + item % 50)
+
+
+async def refunds_some(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
+    async with of.reserve(tokens=400) as reservation:
+        await trio.sleep(lasts(item))
+        if item % 3:
+            reservation.refund()
+
+
+async def goes_on_long_after(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
+    async with of.reserve():
+        await trio.sleep(1)
+    await trio.sleep(10)
+
+
+def run_with(path: Path, *, items: int, limit: int, work: Any, make: Any) -> float:
+    """Run a fan-out whose items share what ``make`` returns; record it."""
+
+    async def main() -> float:
+        of = make()
+        async with record(path):
+            began = trio.current_time()
+            await harness.fan_out(partial(work, of), range(items), limit=limit)
+            return trio.current_time() - began
+
+    return trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "make"),
+    [
+        (settles, lambda: Limiter(**TPM)),
+        (settles_what_it_read, lambda: Limiter(**TPM)),
+        (refunds_some, lambda: Limiter(**TPM)),
+        (refunds_some, lambda: Limiter(requests_per_minute=120)),
+        (goes_on_long_after, lambda: Limiter(concurrent=12)),
+        (settles, lambda: JointLimiter([Limiter("a", **TPM), Limiter("b", concurrent=20)])),
+        (settles, lambda: ProviderPool([Limiter("a", **TPM)])),
+    ],
+)
+def test_what_is_settled_given_back_or_left_early_counts_as_it_did(
+    tmp_path: Path, work: Any, make: Any
+) -> None:
+    """A settle that the trace didn't tell of made a plan take almost twice as long as the run."""
+    took = run_with(tmp_path / "t", items=400, limit=12, work=work, make=make)
+    same = plan(tmp_path / "t", items=400, limit=12)
+    assert same.is_trusted, same.doubts
+    assert same.seconds == pytest.approx(took, rel=0.02)
+    really = run_with(tmp_path / "r", items=400, limit=60, work=work, make=make)
+    assert plan(tmp_path / "t", items=400, limit=60).seconds == pytest.approx(really, rel=0.05)
 
 
 async def test_an_item_whose_parts_ask_at_once_does_not_wait_for_itself(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import trio
@@ -15,7 +19,8 @@ import harness
 from harness.agents import Agent
 from harness.limits import Limiter
 from harness.models import ModelResponse, Price, ScriptedModel, Usage
-from harness.observe import Metrics, PrometheusCollector, serving_metrics
+from harness.observe import Metrics, PrometheusCollector, _prometheus, serving_metrics
+from tests.scale import PATIENCE_SECONDS
 
 SECRET = "sk-proj-abcdefghijklmnop"
 
@@ -184,6 +189,36 @@ async def test_answers_nothing_else(
         answered, text = await ask(port, path, host=host, method=method)
     assert answered == status
     assert ("harness_" in text) == (status == 200)
+
+
+async def test_who_keeps_silent_takes_a_bounded_number_of_threads(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_prometheus, "CONNECTIONS", 2)
+    before = threading.active_count()
+
+    def is_answered(port: int) -> bool:
+        """Keep two connections silent, and see whether a third one is hung up on."""
+        with ExitStack() as stack:
+            for _ in range(2):
+                silent = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                silent.sendall(b"GET /met")
+            while threading.active_count() < before + 3:  # The server's own, and two.
+                time.sleep(0.001)
+            third = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            return bool(third.recv(1))
+
+    with serving_metrics(metrics, 0) as port:
+        assert not await trio.to_thread.run_sync(is_answered, port)
+        with trio.fail_after(PATIENCE_SECONDS):
+            while True:
+                try:
+                    status, _ = await ask(port)
+                except ConnectionError:  # Its threads haven't noticed yet that they have gone.
+                    continue
+                break
+    assert status == 200
+    assert capsys.readouterr() == ("", "")
 
 
 async def test_refuses_a_port_that_is_none(metrics: Metrics) -> None:

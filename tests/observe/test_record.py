@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -19,10 +19,20 @@ from trio.testing import MockClock
 
 import harness
 from harness.agents import Agent, tool
-from harness.limits import Limiter, ProviderPool
+from harness.limits import JointLimiter, Limiter, ProviderPool
 from harness.models import Message, ModelRequest, ModelResponse, Price, ScriptedModel, ToolCall
-from harness.observe import _record, analyse, export_chrome, read_trace, record, write_report
+from harness.observe import (
+    Metrics,
+    Spans,
+    _record,
+    analyse,
+    export_chrome,
+    read_trace,
+    record,
+    write_report,
+)
 from harness.policies import Attempt, BestEffort, Hedge, Retry
+from harness.runs import Event
 from tests.scale import PATIENCE_SECONDS, scaled
 
 KEY = "sk-abcdefghij0123456789"
@@ -170,6 +180,41 @@ async def test_a_limiter_says_what_it_granted_and_who_made_room(
     assert (wait["on"], wait["held_by"]) == ("it", [first["run_id"]])
 
 
+async def test_a_reservation_says_what_it_came_to(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    limiter = Limiter(tokens_per_minute=6_000)
+    pool = ProviderPool([Limiter("first", concurrent=1), Limiter("second", concurrent=2)])
+    both = JointLimiter([Limiter("model", concurrent=3), Limiter("account", concurrent=4)])
+    async with record(tmp_path / "t"), harness.open_run("root"):
+        async with limiter.reserve(tokens=1_000) as reservation:
+            await trio.sleep(1)
+            reservation.settle(tokens=10)
+            await trio.sleep(1)
+        async with limiter.reserve(input_tokens=5, output_tokens=5) as reservation:
+            reservation.refund()
+        async with pool.reserve():
+            pass
+        async with both.reserve() as reservation:
+            reservation.settle(input_tokens=1, output_tokens=2)
+    lines = list(read_trace(tmp_path / "t"))
+    wakes = {line["wait"]: line for line in lines if line["type"] == "wake"}
+    releases = [line for line in lines if line["type"] == "release"]
+    came_to = [
+        {name: line[name] for name in line if name not in ("type", "run_id", "time", "wait")}
+        for line in releases
+    ]
+    granted_by = [wakes[line["wait"]]["limiter"] for line in releases]
+    assert came_to[0] == {"settled": 1, "requests": 1, "tokens": 10}
+    assert releases[0]["time"] == 2
+    refunded = {"requests": 0, "tokens": 0, "input_tokens": 0, "output_tokens": 0}
+    assert came_to[1] == {"settled": 2, **refunded}
+    assert (granted_by[2], came_to[2]) == ("first", {})  # Not "a provider of the pool".
+    assert sorted(granted_by[3:]) == ["account", "model"]
+    used = {"requests": 1, "tokens": 3, "input_tokens": 1, "output_tokens": 2}
+    assert came_to[3:] == [{"settled": 2, **used}] * 2
+
+
 async def test_what_a_program_emits_is_not_written(tmp_path: Path) -> None:
     async with record(tmp_path / "t"):
         async with harness.open_run("root") as run:
@@ -203,6 +248,60 @@ async def test_hostile_names_and_errors_are_escaped_cut_and_masked(tmp_path: Pat
     assert len(data) < 50_000
     errors = [line.get("error") for line in lines_of(tmp_path / "t", "run_ended")]
     assert errors == ["ValueError", "Nasty", "OSError", None]
+
+
+class OddFloat(float):
+    """As NumPy's: a float whose own text is no number."""
+
+    def __repr__(self) -> str:
+        return "OddFloat(...)"
+
+
+class OddInt(int):
+    def __repr__(self) -> str:
+        return "OddInt(...)"
+
+
+class OddText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("unreadable")
+
+    def __len__(self) -> int:
+        raise RuntimeError("endless")
+
+
+class OddError(Exception):
+    def __str__(self) -> str:
+        return OddText("odd")
+
+
+async def test_numbers_and_texts_of_other_classes_spoil_no_line(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """What NumPy counts, a limiter took, and made a trace of it that nobody could read."""
+    limiter = Limiter(
+        requests_per_minute=OddInt(600),
+        tokens_per_minute=OddFloat(600),
+        concurrent=OddInt(5),
+        headroom=OddFloat(0.5),
+    )
+
+    async def work(item: int) -> None:
+        async with limiter.reserve(tokens=OddFloat(3)) as reservation:
+            reservation.settle(tokens=OddFloat(2))
+        raise OddError
+
+    retry = Retry(2, first_delay=OddFloat(0.5))
+    async with record(tmp_path / "t"):
+        await harness.fan_out(
+            work, [0], key=lambda item: True, policy=BestEffort(), each=Attempt(retry=retry)
+        )
+    analyse(tmp_path / "t")
+    assert lines_of(tmp_path / "t", "release")[0]["tokens"] == 2
+    assert [line["message"] for line in lines_of(tmp_path / "t", "attempt")] == ["odd", "odd"]
+    assert lines_of(tmp_path / "t", "run_ended")[0]["error"] == "OddError"
 
 
 async def test_a_last_line_that_was_cut_is_no_line(tmp_path: Path) -> None:
@@ -242,6 +341,30 @@ async def test_a_full_disk_ends_the_trace_and_not_the_program(
     assert "can't be written, and ends here: [Errno" in caplog.text
     assert len(caplog.records) == 1
     assert not (tmp_path / "t").read_bytes()
+
+
+async def test_a_trace_that_was_removed_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with record(tmp_path / "t"), harness.open_run("root"):
+        (tmp_path / "t").unlink()
+    assert "was removed while it was written" in caplog.text
+
+
+async def test_a_ctrl_c_does_not_lose_what_is_told_once(tmp_path: Path) -> None:
+    """It may come between any two lines of an observer, which is called unprotected."""
+    protected: list[bool] = []
+
+    class Asked:
+        @property
+        def payload(self) -> None:
+            protected.append(trio.lowlevel.currently_ki_protected())
+
+    async with record(tmp_path / "t") as recording:
+        assert not trio.lowlevel.currently_ki_protected()
+        for observer in (recording, Metrics(), Spans()):
+            observer.notice(cast(Event, Asked()))
+    assert protected == [True] * 3
 
 
 async def test_what_is_collected_is_bounded(
@@ -387,6 +510,20 @@ async def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path: Path) ->
         with pytest.raises(OSError, match="is no file that a trace can be written to"):
             async with record(path):
                 pytest.fail("entered")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the modes of Unix")
+async def test_a_trace_and_what_is_made_of_it_are_the_users_alone(tmp_path: Path) -> None:
+    """Even in place of a file that others could read."""
+    files = [tmp_path / name for name in ("trace", "report", "chrome")]
+    for path in files:
+        path.write_text("old")
+        path.chmod(0o644)
+    async with record(files[0]), harness.open_run("root"):
+        pass
+    write_report(files[0], files[1])
+    export_chrome(files[0], files[2])
+    assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o600"] * 3
 
 
 def test_a_trace_is_not_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:

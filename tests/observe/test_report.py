@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -19,12 +20,13 @@ import trio
 import harness
 from harness.agents import Agent, tool
 from harness.cli import main
-from harness.journal import open_journal
+from harness.journal import JournalItem, open_journal
 from harness.limits import Limiter
 from harness.models import ModelResponse, ScriptedModel, ToolCall
 from harness.observe import record, write_report
 from harness.observe._assets import asset
 from harness.observe._report_data import Failures, _lanes, data_of_trace
+from harness.observe._report_journal import _data_of
 from tests.support.browser import Browser, open_browser
 
 HOSTILE = (
@@ -464,10 +466,60 @@ def test_a_journal_alone_gives_a_page_with_what_it_has(browser: Browser, tmp_pat
     assert main(["report", str(tmp_path / "run.db"), "-o", str(page)]) == 0
     show(browser, page)
     said = browser.run("return document.body.innerText")
-    assert "20 items of 1 batches" in said
+    assert "20 items of 1 batch (16 ok, 4 failed), 20 attempts" in said
     assert "4 errors, 1 of 1 kinds" in said
     assert "<b>3</b>" in said
+    assert "no waits, no limits, no runs inside of items" in said  # What it hasn't.
     assert "harness batch --trace" in said
+    assert "No limiter granted anything" not in said  # Nobody knows.
+
+
+def test_a_report_of_a_journal_shows_what_follows_from_it() -> None:
+    """Five at once; item 7 takes ten seconds, and a second session comes an hour later."""
+
+    def item(number: int) -> JournalItem:
+        began = number // 5 + (3_600 if number >= 50 else 0)
+        took = 10 if number == 7 else 1
+        return JournalItem(
+            key=HOSTILE if number == 7 else number,
+            status="ok",
+            value_text="1",
+            error_type=None,
+            error_message=None,
+            error_traceback=None,
+            degraded=False,
+            attempts=2,
+            ended_at=1_000_000.0 + began + took,
+            seconds=took,
+            tokens=100,
+            cost_usd=0.5,
+        )
+
+    journal = Mock()
+    journal.name = "run.db"
+    journal.batches.return_value = [Mock(sessions=2), Mock(sessions=0)]
+    journal.batches.return_value[0].name, journal.batches.return_value[1].name = "nightly", "new"
+    journal.progress.return_value.limits = "requests 97%"
+    journal.items.side_effect = lambda name: map(item, range(60)) if name == "nightly" else ()
+    data = _data_of(journal)
+    assert data["facts"] == "60 items of 2 batches (60 ok), 120 attempts, 6,000 tokens, $30.0000"
+    [(words, busy), (_, idle)] = data["parts"]
+    assert words == "an item's last attempt under way"
+    assert (busy, idle) == (11 + 2, 3_612 - 13)
+    assert data["stragglers"]["total"] == 1
+    [slowest] = data["stragglers"]["shown"]
+    assert slowest[2:] == (10, 1)
+    assert slowest[1].startswith("nightly/")
+    assert not {"\x1b", "\x07", "\u202e"} & set(slowest[1])
+    assert "sk-abcdef" not in json.dumps(data)
+    assert [one["of"] for one in data["limits"]["shown"]] == [
+        "items that ended",
+        "tokens of items that ended",
+    ]
+    assert max(use for _, use in data["limits"]["shown"][0]["points"]) == 1
+    assert "isn't in a journal" in data["limits"]["words"]
+    assert "nightly: requests 97%" in data["limits"]["words"]
+    assert data["ceiling"]["words"].startswith("At most 6 last attempts were under way at once")
 
 
 def test_of_more_runs_than_there_is_room_for_the_telling_ones_are_kept(

@@ -17,10 +17,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 import harness
 from harness.cli import main
-from harness.cli._top import follow
+from harness.cli._top import drawn, follow
 from harness.errors import NotObservableError
 from harness.observe import open_dashboard, open_socket
-from harness.observe._live import Live
+from harness.observe._live import Live, pictured
 from harness.observe._socket import Connection, folder, observable
 
 
@@ -134,6 +134,14 @@ async def test_a_second_socket_of_a_process_is_refused() -> None:
     assert observable() == []
 
 
+async def test_what_is_no_socket_in_its_place_is_told(own_folder: Path) -> None:
+    place = folder(make=True) / f"{os.getpid()}.sock"
+    place.mkdir()
+    with pytest.raises(NotObservableError, match="no socket can be opened at"):
+        async with open_socket():
+            raise AssertionError("it was opened")
+
+
 def test_what_a_killed_process_left_behind_is_removed(own_folder: Path) -> None:
     folder(make=True)
     left = own_folder / "4711.sock"
@@ -198,6 +206,21 @@ async def test_top_and_dump_find_the_one_program_by_themselves(
         assert await trio.to_thread.run_sync(main, ["dump", str(os.getpid())]) == 0
         assert "waits for 3 items in flight" in capsys.readouterr().out
         arrived.set()
+
+
+async def test_top_says_of_how_many_it_shows_the_first(autojump_clock: MockClock) -> None:
+    async def fail(item: int) -> None:
+        raise OSError(f"{item}")
+
+    with pictured("a test", []) as live:
+        for _ in range(30):
+            await harness.fan_out(fail, [1], policy=harness.BestEffort())
+        console = Console(file=io.StringIO(), width=80)
+        console.print(drawn(live.picture(), rows=None, width=80))
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert "(20 of 30 fan-outs)" in said
+    assert "failures: 30 (30 OSError), 3 of them:" in said
 
 
 async def test_top_draws_until_the_program_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,10 @@ def _status_of(order: dict[str, Any]) -> int:
             kill_at(*order.pop("point"))
         if "command" in order:
             return harness_main(order["command"])
-        one_session(**order)
+        if "pipeline" in order:
+            pipeline_session(order["pipeline"], order["items"])
+        else:
+            one_session(**order)
         return 0
     except BaseException:
         traceback.print_exc()
@@ -205,6 +208,30 @@ def one_session(
             ) as stream:
                 async for result in stream:
                     log("result", f"{result.key} {result.status} {result.attempts}")
+        log("done", "")
+
+    trio.run(session)
+
+
+def pipeline_session(seed: int, items: list[Any]) -> None:
+    """Run the pipeline or router of a seed over ``items``, and log what it does."""
+    import trio  # noqa: PLC0415
+
+    import harness  # noqa: PLC0415
+    from harness.journal import open_journal  # noqa: PLC0415
+    from tests.support.random_pipelines import flow_of, line_of  # noqa: PLC0415
+
+    async def session() -> None:
+        log("session", "")
+        flow = flow_of(seed, log)
+        async with (
+            open_journal("run.db", kept="return") as journal,
+            flow.open(
+                items, key=lambda item: item[0], journal=journal, policy=harness.BestEffort()
+            ) as stream,
+        ):
+            async for result in stream:
+                log("result", line_of(result))
         log("done", "")
 
     trio.run(session)

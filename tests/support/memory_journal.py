@@ -24,11 +24,14 @@ from harness.fanout._journal import (
     BatchIdentity,
     Ending,
     Entry,
+    Step,
+    StepDone,
     Stored,
     Totals,
     batch_of,
 )
 from harness.fanout._journal_ledger import books_for
+from harness.fanout._kept import ItemLogs, Kept
 from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 
@@ -65,6 +68,7 @@ class MemoryJournal:
         self.order: list[KeptItem] = []
         self.name = "memory"
         self.kept: Literal["raise", "return"] = "raise"
+        self.logs: ItemLogs | None = None
         self.target: str | None = None
         self.begun: list[str | int] = []
         """The keys of the attempts that were recorded, in order."""
@@ -172,12 +176,21 @@ class MemoryBatch:
         self._entries[kept.number] = entry
         return entry
 
-    def encode(self, value: Any) -> tuple[str, Any]:
+    def encode(self, value: Any, step: str | None = None) -> tuple[str, Any]:
         try:
             text = json.dumps(value)
         except TypeError as error:
             raise JournalValueError(f"{value!r} has no JSON") from error
         return text, json.loads(text)
+
+    def decode(self, text: str, step: str | None = None) -> Any:
+        return json.loads(text)
+
+    async def read_step(self, step: Step) -> str:
+        raise NotImplementedError("only what is one function is kept here")
+
+    def keep_nowait(self, entry: Entry, kept: Kept) -> None:
+        raise NotImplementedError("nothing but results is kept here")
 
     async def read(self, entries: Sequence[Entry]) -> list[Stored]:
         await trio.lowlevel.checkpoint()
@@ -239,7 +252,10 @@ class MemoryBatch:
         await done.wait()
 
     def end_nowait(
-        self, ended: Sequence[tuple[Entry, int | None, Ending]], then: Acknowledge
+        self,
+        ended: Sequence[tuple[Entry, int | None, Ending]],
+        then: Acknowledge,
+        steps: Sequence[tuple[Entry, StepDone]] = (),
     ) -> None:
         for entry, _, ending in ended:
             if ending.status in ("cancelled", "unstarted"):

@@ -532,14 +532,14 @@ function chart(points, label) {
 }
 
 function showLimits() {
-  const { shown, total } = data.limits;
-  byId("limits-count").textContent = nOfM(shown.length, total, "limits");
+  const { shown, total, words, what } = data.limits;
+  byId("limits-count").textContent = nOfM(shown.length, total, what);
   byId("limits").replaceChildren(...shown.flatMap((one) => [
     element("h3", `${one.name}: ${one.of}`),
     element("p", one.words, "dim"),
     chart(one.points, `${one.name}, ${one.of}: ${one.words}`),
   ]));
-  if (!total) byId("limits").append(element("p", "No limiter granted anything.", "dim"));
+  byId("limits").append(element("p", words, "dim"));
 }
 
 function showCeiling() {

@@ -60,5 +60,9 @@ class Finding:
     function: str = ""
     """The function that it is in, as ``Agent.ask``; empty outside any function."""
 
+    maybe: bool = False
+    """Whether nothing in the code shows that calls at the same time reach it."""
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}: {self.rule}: {self.message}"
+        doubt = "maybe: " if self.maybe else ""
+        return f"{self.path}:{self.line}:{self.column}: {self.rule}: {doubt}{self.message}"

@@ -20,7 +20,11 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def report(
-    findings: Sequence[Finding], format: Format, rules: Sequence[Rule], known: int = 0
+    findings: Sequence[Finding],
+    format: Format,
+    rules: Sequence[Rule],
+    known: int = 0,
+    hidden: int = 0,
 ) -> str:
     """Return the findings in a format; ends with a line break.
 
@@ -29,12 +33,13 @@ def report(
       format: ``"text"``, ``"json"`` or ``"sarif"``.
       rules: Every rule that was looked for; SARIF lists them.
       known: How many findings a baseline left out; text says so.
+      hidden: How many maybes were left out; text says so.
 
     Raises:
       ValueError: if ``format`` is none of these.
     """
     if format == "text":
-        return _text(findings, known)
+        return _text(findings, known, hidden)
     if format == "json":
         return _json({"findings": [attrs.asdict(finding) for finding in findings]})
     if format == "sarif":
@@ -42,8 +47,9 @@ def report(
     raise ValueError(f"format={format!r} is not one of 'text', 'json', 'sarif'")
 
 
-def _text(findings: Sequence[Finding], known: int) -> str:
+def _text(findings: Sequence[Finding], known: int, hidden: int) -> str:
     left_out = f"; {known:,} more in the baseline" if known else ""
+    left_out += f"; {hidden:,} more with --all" if hidden else ""
     if not findings:
         return f"nothing {'new' if known else 'found'}{left_out}\n"
     lines: list[str] = []
@@ -95,7 +101,7 @@ def _sarif(findings: Sequence[Finding], rules: Sequence[Rule]) -> dict[str, Any]
                     {
                         "ruleId": finding.rule,
                         "ruleIndex": places[finding.rule],
-                        "level": "warning",
+                        "level": "note" if finding.maybe else "warning",
                         "message": {"text": f"{finding.message}. {finding.fix}"},
                         "locations": [
                             {

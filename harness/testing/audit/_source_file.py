@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import warnings
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -43,14 +44,51 @@ class Binding:
 
 
 class Source:
-    """A parsed file."""
+    """A parsed file.
+
+    What is parsed takes thirty times the memory of the text. So it can be forgotten, and is parsed
+    again when it is asked for; its nodes are others then.
+    """
+
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST]
+    nodes: list[ast.AST]
+    functions: list[FunctionNode]
+    classes: list[ast.ClassDef]
+    bindings: dict[str, Binding]
+    """What the module binds at its top level, by name; the last if there are several."""
+    top_classes: dict[str, ast.ClassDef]
+    _bound: dict[ast.AST, frozenset[str]]
+    _own: dict[ast.AST, list[ast.AST]]
 
     def __init__(self, text: str, path: str) -> None:
         self.path = path
         self.text = text
-        self.tree = ast.parse(text, path)
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self.nodes: list[ast.AST] = []
+        self._parse()
+        self.imports = dict(_imports(self.nodes))
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether its nodes are in memory."""
+        return "tree" in vars(self)
+
+    def forget(self) -> None:
+        """Let go of all nodes; nobody may hold one."""
+        for name in [*Source.__annotations__, "python_hooks"]:
+            vars(self).pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Source.__annotations__:
+            raise AttributeError(name)
+        self._parse()
+        return vars(self)[name]
+
+    def _parse(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # About the user's own strings.
+            self.tree = ast.parse(self.text, self.path)
+        self.parents = {}
+        self.nodes = []
         pending: list[ast.AST] = [self.tree]
         while pending:
             node = pending.pop()
@@ -61,14 +99,12 @@ class Source:
             pending.extend(reversed(children))
         self.functions = [node for node in self.nodes if isinstance(node, FUNCTIONS)]
         self.classes = [node for node in self.nodes if isinstance(node, ast.ClassDef)]
-        self.imports = dict(_imports(self.nodes))
         self.bindings = {binding.name: binding for binding in bindings_of(self.tree.body)}
-        """What the module binds at its top level, by name; the last if there are several."""
         self.top_classes = {
             node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)
         }
-        self._bound: dict[ast.AST, frozenset[str]] = {}
-        self._own: dict[ast.AST, list[ast.AST]] = {}
+        self._bound = {}
+        self._own = {}
 
     # Where a node is ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import attrs
@@ -18,6 +18,7 @@ from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._source_file import FunctionNode, Source
 
+_PRIVATE_CLASS = re.compile(r"_+[A-Z]")
 _KEEPS = re.compile(r"^(append\w*|add|put\w*|send\w*|insert|start\w*|create_task|gather|spawn\w*)$")
 """Names of functions that keep their arguments, or start a task with them."""
 
@@ -37,34 +38,72 @@ class Hit:
     defined_at: int = 0
     """The line that makes what is shared, if it is a different one; a comment there counts."""
 
+    maybe: bool = False
+    """Whether nothing shows that calls at the same time reach it."""
+
 
 class Sources:
     """All the files of one audit."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self.sources = list(sources)
-        self._classes: dict[str, tuple[Source, ast.ClassDef] | None] = {}
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self._classes: dict[str, Source | None] = {}
         self._calls_by_name: dict[str, set[str]] = {}
-        called_by_async: set[str] = set()
+        self._callers: dict[str, set[str]] = {}
+        self._called_directly: set[str] = set()
         self._called_by_name: set[str] = set()
-        self._of_modules = {node for source in self.sources for node in source.tree.body}
-        for source in self.sources:
-            for node in source.top_classes.values():
-                known = node.name in self._classes
-                self._classes[node.name] = None if known else (source, node)
-            for node in source.classes:
-                # Whoever makes an object runs the constructors of its class, and of those above.
-                bases = {source.dotted(base).rpartition(".")[2] for base in node.bases}
-                self._calls_by_name.setdefault(node.name, set()).update(bases)
-            for function in source.functions:
-                calls = set(_called_names(function, source))
-                if isinstance(function, ast.AsyncFunctionDef):
-                    called_by_async |= calls
-                    self._called_by_name.update(_called_by_name(function, source))
-                else:
-                    self._calls_by_name.setdefault(function.name, set()).update(calls)
-        self._called_directly = frozenset(called_by_async)
-        self._called_by_async = self._closure(called_by_async)
+        self._made_at_import: set[str] = set()
+        self._kept: set[str] = set()
+        self._made: set[str] = set()
+        self._held: set[str] = set()
+        self._free: set[str] = set()
+        self._unheld: dict[str, set[str]] = {}
+
+    def add(self, source: Source) -> None:
+        """Take in a file, and remember what the rules ask about all files."""
+        self.sources.append(source)
+        for name in source.top_classes:
+            self._classes[name] = None if name in self._classes else source
+        for node in source.classes:
+            # Whoever makes an object runs the constructors of its class, and of those above.
+            bases = {source.dotted(base).rpartition(".")[2] for base in node.bases}
+            self._calls_by_name.setdefault(node.name, set()).update(bases)
+        for function in source.functions:
+            calls = set(_called_names(function, source))
+            for name in calls:
+                self._callers.setdefault(name, set()).add(function.name)
+            if isinstance(function, ast.AsyncFunctionDef):
+                self._called_directly |= calls
+                self._called_by_name.update(_called_by_name(function, source))
+            else:
+                self._calls_by_name.setdefault(function.name, set()).update(calls)
+        self._made_at_import.update(
+            _last_name(node.func)
+            for binding in source.bindings.values()
+            if binding.value is not None
+            for node in ast.walk(binding.value)
+            if isinstance(node, ast.Call)
+        )
+        for inner in source.nodes:
+            if isinstance(inner, ast.Call):
+                self._add_call(inner, source)
+
+    def _add_call(self, node: ast.Call, source: Source) -> None:
+        name = _last_name(node.func)
+        if _PRIVATE_CLASS.match(name):
+            (self._made if _is_only_used_here(node, source) else self._kept).add(name)
+        # Whoever is handed a function calls it when it likes.
+        self._free.update(_last_name(argument) for argument in node.args)
+        if is_locked(node, source):
+            self._held.add(name)
+        elif (caller := source.function_of(node)) is None:
+            self._free.add(name)
+        else:
+            self._unheld.setdefault(name, set()).add(caller.name)
+
+    @functools.cached_property
+    def _called_by_async(self) -> frozenset[str]:
+        return self._closure(set(self._called_directly))
 
     def runs_in_async(self, function: FunctionNode) -> bool:
         """Return whether a function is asynchronous, or called by such code, as far as names say.
@@ -73,9 +112,18 @@ class Sources:
         """
         return isinstance(function, ast.AsyncFunctionDef) or function.name in self._called_by_async
 
+    def callers_of(self, name: str) -> set[str]:
+        """Return the names of the functions that call a function of this name, or hand it on."""
+        return self._callers.get(name, set())
+
     def is_made_in_async(self, owner: ast.ClassDef) -> bool:
         """Return whether code that runs makes objects of this class, or of one below it."""
         return owner.name in self._called_by_async
+
+    @property
+    def made_at_import(self) -> set[str]:
+        """The names of classes that a module makes an object of."""
+        return self._made_at_import
 
     @functools.cached_property
     def called_under_locks(self) -> frozenset[str]:
@@ -83,22 +131,7 @@ class Sources:
 
         Either is enough: a lock around the call, or a caller that is itself such a function.
         """
-        held: set[str] = set()
-        free: set[str] = set()
-        callers: dict[str, set[str]] = {}
-        for source in self.sources:
-            for node in source.nodes:
-                if not isinstance(node, ast.Call):
-                    continue
-                name = _last_name(node.func)
-                # Whoever is handed a function calls it when it likes.
-                free.update(_last_name(argument) for argument in node.args)
-                if is_locked(node, source):
-                    held.add(name)
-                elif (caller := source.function_of(node)) is None:
-                    free.add(name)
-                else:
-                    callers.setdefault(name, set()).add(caller.name)
+        held, free, callers = self._held, set(self._free), self._unheld
         while True:
             found = {name for name in held | callers.keys() if callers.get(name, set()) <= held}
             # A function that only calls itself has no lock from anybody.
@@ -111,14 +144,7 @@ class Sources:
     @functools.cached_property
     def made_for_one_call(self) -> frozenset[str]:
         """The names of private classes whose objects nobody but the function that makes one has."""
-        private = {name for name in self._classes if name.startswith("_")}
-        made: set[str] = set()
-        kept: set[str] = set()
-        for source in self.sources:
-            for node in source.nodes:
-                if isinstance(node, ast.Call) and (name := _last_name(node.func)) in private:
-                    (made if _is_only_used_here(node, source) else kept).add(name)
-        return frozenset(made - kept)
+        return frozenset((self._made - self._kept) & self._classes.keys())
 
     def is_locked(self, node: ast.AST, source: Source) -> bool:
         """Return whether ``node`` runs under a lock: its function's, or all of its callers'."""
@@ -127,12 +153,12 @@ class Sources:
         function = source.function_of(node)
         return function is not None and function.name in self.called_under_locks
 
-    def is_called_by_async(self, function: FunctionNode) -> bool:
+    def is_called_by_async(self, function: FunctionNode, source: Source) -> bool:
         """Return whether asynchronous code itself calls a function of that name.
 
         ``tasks.add(...)`` calls a method, and no function of a module that is called ``add``.
         """
-        if function in self._of_modules:
+        if source.parents.get(function) is source.tree:
             return function.name in self._called_by_name
         return function.name in self._called_directly
 
@@ -142,7 +168,9 @@ class Sources:
         if own is not None:
             return source, own
         if name in source.imports:
-            return self._classes.get(source.imports[name].rpartition(".")[2])
+            original = source.imports[name].rpartition(".")[2]
+            home = self._classes.get(original)
+            return None if home is None else (home, home.top_classes[original])
         return None
 
     def _closure(self, names: set[str]) -> frozenset[str]:

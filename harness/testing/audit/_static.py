@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import tokenize
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -143,6 +142,9 @@ def _audit(texts: Sequence[tuple[str, str]], tell: Tell | None = None) -> list[F
                 if place not in seen and not silenced[home] & set(_lines_of(hit)):
                     seen.add(place)
                     findings.append(finding)
+        for one in program.sources:
+            if one.is_parsed:
+                one.forget()
     return _in_order(_one_for_each_decision(findings))
 
 
@@ -172,21 +174,20 @@ def _parsed(
     texts: Sequence[tuple[str, str]], tell: Tell = _tell_nobody
 ) -> tuple[Sources, list[Finding]]:
     """Return the files that can be read, and a finding for each that can't."""
-    sources: list[Source] = []
+    program = Sources()
     findings: list[Finding] = []
     for done, (text, path) in enumerate(texts):
         tell(done, 2 * len(texts))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SyntaxWarning)  # About the user's own strings.
-                sources.append(Source(text, path))
+            program.add(source := Source(text, path))
+            source.forget()
         except SyntaxError as error:
             findings.append(
                 _unreadable(path, error.lineno or 1, error.offset or 1, error.msg or "not Python")
             )
         except (ValueError, RecursionError, MemoryError) as error:
             findings.append(_unreadable(path, 1, 1, str(error)))
-    return Sources(sources), findings
+    return program, findings
 
 
 def _lines_of(hit: Hit) -> Iterator[int]:
@@ -208,6 +209,7 @@ def _finding(rule: Rule, source: Source, hit: Hit) -> Finding:
         message=hit.message,
         why=rule.why,
         fix=rule.fix,
+        maybe=hit.maybe,
     )
 
 

@@ -26,7 +26,7 @@ from harness.testing.audit._source_file import (
 
 ONE_WAY = re.compile(
     r"closed|closing|started|stopped|entered|exited|finished|exhausted|consumed|disconnected"
-    r"|checked|created|answered|owner|holder|done\b",
+    r"|checked|created|answered|owner|holder|done\b|finali[sz]ed|acked|processed|committed|rolled",
     re.IGNORECASE,
 )
 """Flags that only ever go one way, so setting one twice does no harm; and who holds a lock."""

@@ -7,6 +7,7 @@ import pytest
 
 import harness
 from harness.testing.audit import RULES, audit_paths, audit_source
+from harness.testing.audit._source_file import Source
 
 WRONG = "MESSAGES = []\ndef remember(text):\n    MESSAGES.append(text)\n"
 
@@ -125,3 +126,25 @@ def test_every_rule_says_why_and_what_to_do() -> None:
         assert rule.title
         assert rule.why
         assert rule.fix
+
+
+def test_no_more_files_are_parsed_at_a_time_than_a_rule_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Source] = []
+    init = Source.__init__
+
+    def remember(self: Source, text: str, path: str) -> None:
+        init(self, text, path)
+        made.append(self)
+
+    monkeypatch.setattr(Source, "__init__", remember)
+    for number in range(1, 21):
+        (tmp_path / f"desk{number}.py").write_text(
+            f"from desk{number - 1} import DESK{number - 1}\nclass Desk{number}:\n    pass\n"
+            f"DESK{number} = Desk{number}()\nasync def ask():\n    return DESK{number - 1}.name\n"
+        )
+    parsed: list[int] = []
+    audit_paths([tmp_path], tell=lambda *_: parsed.append(sum(one.is_parsed for one in made)))
+    assert len(parsed) == 40
+    assert max(parsed) <= 1

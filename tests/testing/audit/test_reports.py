@@ -7,7 +7,8 @@ import pytest
 from harness.testing.audit import RULES, Finding, audit_source, report
 
 FOUND = audit_source(
-    "HISTORY = []\nSEEN = set()\ndef note(text):\n    HISTORY.append(text)\n    SEEN.add(text)\n",
+    "HISTORY = []\nSEEN = set()\nasync def note(text):\n"
+    "    HISTORY.append(text)\n    SEEN.add(text)\n    return HISTORY, SEEN\n",
     "src/a b.py",
 )
 
@@ -24,7 +25,7 @@ def test_json_has_exactly_the_promised_fields() -> None:
     given = json.loads(report(FOUND, "json", RULES))
     assert list(given) == ["findings"]
     assert [list(one) for one in given["findings"]] == 2 * [
-        ["rule", "path", "line", "column", "symbol", "message", "why", "fix", "function"]
+        ["rule", "path", "line", "column", "symbol", "message", "why", "fix", "function", "maybe"]
     ]
     assert given["findings"][1]["symbol"] == "SEEN"
     assert (given["findings"][1]["line"], given["findings"][1]["column"]) == (5, 5)

@@ -74,6 +74,95 @@ def test_an_attribute_of_a_class_is_found_once_and_not_also_as_a_check_then_act(
     ]
 
 
+SHOWN_BY = {
+    "a read after an await": (
+        "current = None\nasync def ask(text):\n    global current\n    current = text.strip()\n",
+        "    await send()\n    return current\n",
+    ),
+    "what earlier calls added": (
+        "said = []\nasync def ask(text):\n    said.append(text)\n",
+        "    return said\n",
+    ),
+    "a reader that the caller calls next": (
+        "said = []\ndef note(text):\n    said.append(text)\ndef tell():\n    return said\n"
+        "async def ask(text):\n    note(text)\n",
+        "    return tell()\n",
+    ),
+    "keys that callers give": (
+        "class Desks:\n    async def desk(self, name):\n        if self.desks[name] is None:\n"
+        "            desk = await self.make(name)\n            ",
+        "self.desks[name] = desk\n",
+        "self.last = desk\n            if self.last: pass\n            self.desks['last'] = desk\n",
+    ),
+    "a lock elsewhere in the class": (
+        "import asyncio\nclass Desk:\n    async def answer(self):\n"
+        "        if self.session is None:\n"
+        "            await self.ring()\n            self.session = Door()\n",
+        "    def lock(self):\n        self.turn = asyncio.Lock()\n",
+    ),
+    "an object that the module makes": (
+        "class Desk:\n    async def answer(self):\n        if self.session is None:\n"
+        "            await self.ring()\n            self.session = Door()\n",
+        "DESKS = [make(Desk())]\n",
+    ),
+    "a name that says one for all": (
+        "",
+        "class DeskManager:\n    async def answer(self):\n        if self.session is None:\n"
+        "            await self.ring()\n            self.session = Door()\n",
+        "class DeskRequest:\n    async def answer(self):\n        if self.session is None:\n"
+        "            await self.ring()\n            self.session = Door()\n",
+    ),
+    "a connection that is opened": (
+        "class Desk:\n    async def answer(self):\n        if self.session is None:\n"
+        "            await self.ring()\n",
+        "            self.session = await connect()\n",
+        "            self.session = Door()\n",
+    ),
+    "another caller than the loop": (
+        "class DeskManager:\n    async def _one(self):\n        if self.session is None:\n"
+        "            await self.ring()\n            self.session = Door()\n"
+        "    async def run(self):\n        await self._one()\n",
+        "    async def ask(self):\n        await self._one()\n",
+    ),
+    "a wait while prints are redirected": (
+        "import contextlib\nasync def ask(tool):\n    with contextlib.redirect_stdout(tool):\n",
+        "        await tool()\n",
+        "        tool()\n",
+    ),
+}
+"""What makes a finding worth a look: a program, what shows it, and what there is without it."""
+
+
+@pytest.mark.parametrize("texts", SHOWN_BY.values(), ids=SHOWN_BY)
+def test_without_anything_that_shows_that_calls_meet_a_finding_is_a_maybe(
+    texts: tuple[str, ...],
+) -> None:
+    program, shown, *otherwise = texts
+    assert [one for one in audit(program + shown) if not one.maybe]
+    without = audit(program + "".join(otherwise))
+    assert without
+    assert all(one.maybe for one in without)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Desk:\n    async def note(self, name):\n        if self.seen is not None:\n"
+        "            await self.ring()\n            self.seen[name] = 1\n",
+        "class Desk:\n    async def note(self, name):\n"
+        "        if not self.seen or not self.names:\n            raise ValueError\n"
+        "        await self.ring()\n        self.seen[name] = 1\n",
+    ],
+)
+def test_a_table_that_only_has_to_be_there_is_left_alone(text: str) -> None:
+    assert audit(text) == []
+    assert audit(
+        text.replace("self.seen is not None", "name not in self.seen").replace(
+            "not self.seen or", "name in self.seen or"
+        )
+    )
+
+
 RFC = """\
 import asyncio
 import trio

@@ -151,7 +151,7 @@ def test_the_audit_sees_most_of_what_reading_the_code_can_show() -> None:
     """At least 28 of 32, which is seven of eight, and nothing in a correction."""
     modules = (trio_leaks, asyncio_leaks, seed_leaks)
     found = [one for module in modules for one in audit_paths([str(module.__file__)])]
-    symbols = {one.symbol for one in found}
+    symbols = {one.symbol for one in found if not one.maybe}
     seen = [leak.seen for _, leak in LEAKS if leak.seen]
     assert len(seen) >= 32
     assert sum(symbol in symbols for symbol in seen) >= len(seen) * 28 / 32

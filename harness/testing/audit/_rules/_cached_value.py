@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import Change, changes_by, is_container
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._source_file import FUNCTIONS, FunctionNode, Source, decorator_names
+from harness.testing.audit._source_file import (
+    FUNCTIONS,
+    FunctionNode,
+    Source,
+    decorator_names,
+    first_parameter,
+)
 from harness.testing.audit._sources import Checker, Hit, Sources
 
 RULE = Rule(
@@ -96,7 +102,13 @@ def _calls(value: ast.expr | None, function: FunctionNode, source: Source, home:
         return False
     called = home.dotted(value.func)
     if isinstance(source.parents.get(function), ast.ClassDef):
-        return isinstance(value.func, ast.Attribute) and value.func.attr == function.name
+        if not (isinstance(value.func, ast.Attribute) and value.func.attr == function.name):
+            return False
+        caller = home.method_of(value)
+        own = None if caller is None else home.class_of(caller)
+        by_itself = caller is not None and ast.unparse(value.func.value) == first_parameter(caller)
+        # `self.format()` in a class that has its own is no call of another class's.
+        return not by_itself or own is None or own is source.parents.get(function)
     if isinstance(source.parents.get(function), FUNCTIONS):
         return home is source and called == function.name
     return called == function.name if home is source else called.endswith(f".{function.name}")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
+from harness.testing.audit._rules._evidence import several_tasks_decide
 from harness.testing.audit._rules._harmless import is_harmless
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._source_file import (
@@ -30,7 +31,7 @@ _LIFE_CYCLE = re.compile(
     r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
     r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?(line|chunk|until)"
     r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|handshake"
-    r"|negotiate|lifespan)(_|$)|^_*a?open$|^_*on_(start|stop|init|shutdown|connect|ready)"
+    r"|negotiate|lifespan|log_?in|log_?on)(_|$)|^_*a?open$|^_*on_(\w+_)?(start|stop|init|shutdown|connect|ready)"
 )
 """Methods usually called by one task: those of a connection's life cycle, and those that say that
 their caller holds a lock."""
@@ -77,7 +78,12 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         }
         if not found:
             continue
-        (path, (look, act, how)), *others = found.items()
+        shown = {
+            path: one
+            for path, one in found.items()
+            if several_tasks_decide(path, one[1], function, source, program)
+        }
+        (path, (look, act, how)), *others = (shown or found).items()
         also = ", ".join(other for other, _ in others)
         yield Hit(
             node=act,
@@ -85,6 +91,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             message=f"{qualified_name(function, source)}() {how} {path} on what it saw in line "
             f"{look}, with an await in between and no lock" + (f"; also {also}" if also else ""),
             defined_at=look,
+            maybe=not shown,
         )
 
 

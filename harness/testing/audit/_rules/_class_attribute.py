@@ -14,6 +14,7 @@ from harness.testing.audit._changes import (
     is_undone,
 )
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
+from harness.testing.audit._rules._evidence import comes_back, is_added_by_instances
 from harness.testing.audit._rules._set_up import (
     enters_itself,
     is_cache,
@@ -85,6 +86,10 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     message=f"{symbol} belongs to the class and is changed by "
                     f"{function.name}() in line {change.node.lineno} ({change.how})",
                     defined_at=change.node.lineno,
+                    maybe=not (
+                        is_added_by_instances(change, binding.annotation, source)
+                        or comes_back(binding.name, change.node, function, source, program)
+                    ),
                 )
                 break
 

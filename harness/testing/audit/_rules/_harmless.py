@@ -54,6 +54,7 @@ def is_harmless(
         or any(_ends_the_loop(test, act) or _looks_again(path, test, act) for test in tests)
         or any(_counts(path, test, act) or _fills_up(path, test, act) for test in tests)
         or any(_adds_to_what_is_needed(path, test, act) for test in tests)
+        or _is_there(path, tests, act)
         or (
             (_DRIVER.search(function.name) is not None or _converts(path, tests, act))
             and not _is_written_elsewhere(attribute, function, source)
@@ -141,6 +142,25 @@ def _adds_to_what_is_needed(path: str, test: ast.If | ast.While, act: ast.AST) -
         and ast.unparse(test.test) in (f"not {path}", f"{path} is None")
         and isinstance(test.body[-1], ast.Raise)
     )
+
+
+def _is_there(path: str, tests: list[ast.If | ast.While], act: ast.AST) -> bool:
+    """``if status is not None: async with lock: status["done"] = 1``: only asked if it is there.
+
+    Also with ``if not self.config or not self.status: raise ...``.
+    """
+    if not (
+        isinstance(act, ast.Call) or isinstance(getattr(act, "targets", [0])[0], ast.Subscript)
+    ):
+        return False
+    there = {f"{path} is not None", f"{path} is None"}
+    asked = [
+        part in there or (part == f"not {path}" and isinstance(test.body[-1], ast.Raise))
+        for test in tests
+        for part in re.split(r" and | or ", ast.unparse(test.test))
+        if re.search(rf"{re.escape(path)}(?!\w)", part)
+    ]
+    return bool(asked) and all(asked)
 
 
 def _converts(path: str, tests: list[ast.If | ast.While], act: ast.AST) -> bool:

@@ -14,6 +14,7 @@ from harness.testing.audit._changes import (
     is_undone,
 )
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
+from harness.testing.audit._rules._evidence import comes_back
 from harness.testing.audit._rules._set_up import (
     depends_on_call,
     enters_itself,
@@ -68,6 +69,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol=name,
                     message=f"{name} belongs to the module, and {function.name}() {what}",
                     defined_at=0 if binding is None else binding.line,
+                    maybe=not comes_back(name, node, function, source, program),
                 )
 
 

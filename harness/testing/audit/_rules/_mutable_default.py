@@ -17,6 +17,7 @@ from harness.testing.audit._source_file import (
     bindings_of,
     decorator_names,
     defaults,
+    first_parameter,
     parameters,
 )
 from harness.testing.audit._sources import Checker, Hit, Sources
@@ -49,6 +50,9 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                         symbol=symbol,
                         message=f"the default {ast.unparse(default)} of {symbol} is {fate}",
                         defined_at=function.lineno,
+                        maybe=fate.startswith("kept as")
+                        and "changed" not in fate
+                        and not _is_written_through(function, name, default, source, program),
                     )
     yield from _objects_of_dataclasses(source, program)
     for node in source.nodes:
@@ -87,10 +91,12 @@ def _is_written_through(
         for target in assigned_by(node)
         if isinstance(target, ast.Attribute)
     }
+    owner, itself = source.class_of(function), first_parameter(function)
     return any(
         isinstance(target, ast.Attribute)
         and isinstance(target.value, ast.Attribute)
         and target.value.attr in kept
+        and (ast.unparse(target.value.value) != itself or source.class_of(target) is owner)
         for node in source.nodes
         for target in assigned_by(node)
     )
@@ -122,7 +128,9 @@ def _is_changed_when_got(variable: str, source: Source) -> bool:
     names = {
         target.id
         for node in source.nodes
-        if isinstance(node, ast.Assign) and got in ast.unparse(node.value)
+        if isinstance(node, ast.Assign)
+        and got in ast.unparse(node.value)
+        and not ast.unparse(node.value).endswith(".copy()")
         for target in node.targets
         if isinstance(target, ast.Name)
     }

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
 from harness.testing.audit._rules._call_state import LIFE_CYCLE
 from harness.testing.audit._rules._class_attribute import RULE as CLASS_RULE
+from harness.testing.audit._rules._evidence import comes_back
 from harness.testing.audit._rules._set_up import is_cache, is_memo, is_set_up
 from harness.testing.audit._rules._shared_instance import RULE as INSTANCE_RULE
 from harness.testing.audit._source_file import (
@@ -40,7 +41,7 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
         symbol = f"{owner}.{target.attr}"
         if symbol not in seen:
             seen.add(symbol)
-            yield _hit(node, symbol, function, "the class", source)
+            yield _hit(node, symbol, function, "the class", source, program)
 
 
 def check_instances(source: Source, program: Sources) -> Iterator[Hit]:
@@ -57,7 +58,7 @@ def check_instances(source: Source, program: Sources) -> Iterator[Hit]:
         symbol = ast.unparse(target)
         if symbol not in seen:
             seen.add(symbol)
-            yield _hit(node, symbol, function, root.id, source)
+            yield _hit(node, symbol, function, root.id, source, program)
 
 
 def _written(
@@ -187,13 +188,24 @@ def _root(target: ast.Attribute) -> ast.Name:
     return inner if isinstance(inner, ast.Name) else ast.Name(id="", ctx=ast.Load())
 
 
-def _hit(node: ast.AST, symbol: str, function: FunctionNode, owner: str, source: Source) -> Hit:
+def _hit(
+    node: ast.AST,
+    symbol: str,
+    function: FunctionNode,
+    owner: str,
+    source: Source,
+    program: Sources,
+) -> Hit:
     binding = source.bindings.get(symbol.partition(".")[0])
     return Hit(
         node=node,
         symbol=symbol,
         message=f"{function.name}() writes to {symbol}, and all runs share {owner}",
         defined_at=0 if binding is None else binding.line,
+        maybe=not (
+            (owner in source.imports and uses_argument(node, function))
+            or comes_back(symbol.rpartition(".")[2], node, function, source, program)
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from harness.testing.audit._changes import assigned_by, changes_by
 from harness.testing.audit._finding import Rule
+from harness.testing.audit._rules._evidence import is_driver
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._rules._set_up import is_of_a_command_line, is_set_up
 from harness.testing.audit._source_file import FunctionNode, Source, uses_argument
@@ -45,6 +46,7 @@ _OF_THE_PROCESS = re.compile(
 )
 """Names of methods that begin and end a process's one server."""
 
+_ENDS = re.compile(r"(^|_)(teardown|restore|test)(_|$)")
 _ASSIGNED = {"sys.stdout": "where prints go", "sys.stderr": "where errors are printed"}
 
 
@@ -54,7 +56,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         return
     for function in source.functions:
         if not isinstance(function, ast.AsyncFunctionDef) and (
-            not program.is_called_by_async(function) or is_set_up(function, source, program)
+            not program.is_called_by_async(function, source) or is_set_up(function, source, program)
         ):
             continue
         said: set[str] = set()
@@ -71,20 +73,49 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol, what = name, _ASSIGNED[name]
             if _keeps_filters_while_it_waits(node, source):
                 symbol, what = "warnings.catch_warnings", "which warnings are shown"
-            if not what or symbol in said or program.is_locked(node, source):
+            kind = symbol.replace("stderr", "stdout")  # Both are redirected by one decision.
+            if not what or kind in said or program.is_locked(node, source):
                 continue
             if (symbol in _CHANGED or symbol == "os.chdir") and (
                 _OF_THE_PROCESS.search(function.name) or _is_guarded(node, symbol, source)
             ):
                 continue
             if not _is_the_same_for_all(node, symbol, function):
-                said.add(symbol)
+                said.add(kind)
                 yield Hit(
                     node=node,
                     symbol=symbol,
                     message=f"{qualified_name(function, source)}() changes {what} for all runs "
                     f"({symbol})",
+                    maybe=_begins_or_ends(function, source)
+                    or _is_over_at_once(node, function, source),
                 )
+
+
+def _is_over_at_once(node: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a ``with`` of an async function ends before another task can run."""
+    block = next((one for one in source.around(node) if isinstance(one, ast.With)), None)
+    return (
+        isinstance(function, ast.AsyncFunctionDef)
+        and block is not None
+        and any(node is one.context_expr for one in block.items)
+        and not any(
+            isinstance(one, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.Yield)
+            for one in ast.walk(block)
+        )
+    )
+
+
+def _begins_or_ends(function: FunctionNode, source: Source) -> bool:
+    """Return whether a function's process is its own: it replaces it, or drives it from the top."""
+    return (
+        is_driver(function, source)
+        or _ENDS.search(function.name) is not None
+        or any(
+            isinstance(node, ast.Attribute) and node.attr.startswith("exec")
+            for node in ast.walk(function)
+        )
+    )
 
 
 def _is_guarded(node: ast.AST, symbol: str, source: Source) -> bool:

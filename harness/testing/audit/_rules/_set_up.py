@@ -77,7 +77,7 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     ):
         return True  # Only the caller of the outer one can call it.
     if _SET_UP.search(function.name):
-        return not program.is_called_by_async(function)
+        return not program.is_called_by_async(function, source)
     if program.runs_in_async(function):
         return False
     return returns_a_callable(function) or _returns_what_it_decorates(function)

@@ -19,6 +19,7 @@ from harness.testing.audit._rules._call_state import (
     made_for_all,
     scopes_kept,
 )
+from harness.testing.audit._rules._evidence import comes_back, decides_by_it, serves_many
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source_file import (
     FUNCTIONS,
@@ -44,6 +45,7 @@ RULE = Rule(
 _PRIMITIVE = re.compile(r"(Lock|Limiter|Semaphore|Mutex|Lot|Condition|Event|Queue|Counter)$")
 """Names of things that are made to be shared, and protect themselves."""
 
+_OF_THE_CALL = ("makes", "keeps a scope of the call as")
 _RUNS_MANY = frozenset(("fan_out", "open_fan_out"))
 _STARTS_TASKS = frozenset(("start_soon", "create_task", "gather", "ensure_future", "start"))
 
@@ -69,6 +71,10 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                 f"and {name.partition('.')[0]} is shared ({place})",
                 source=home,
                 defined_at=line if home is source else 0,
+                maybe=how not in _OF_THE_CALL
+                and not _comes_back_to_users(name, attribute, method, source, program)
+                and not decides_by_it(attribute, node, method, home)
+                and not comes_back(attribute, node, method, home, program),
             )
 
 
@@ -92,6 +98,7 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
                     symbol=f"{owner.name}.{attribute}",
                     message=f"{owner.name}.{method.name}() {how} {attribute} on its object, and "
                     f"{why}",
+                    maybe=not serves_many(owner, source, program),
                 )
 
 
@@ -246,6 +253,7 @@ def _used_on(name: str, source: Source, program: Sources) -> set[str]:
     for other in program.sources:
         if other is not source and name not in other.imports:
             continue
+        is_new = not other.is_parsed
         for function in other.functions:
             if not isinstance(function, ast.AsyncFunctionDef):
                 continue
@@ -254,7 +262,16 @@ def _used_on(name: str, source: Source, program: Sources) -> set[str]:
                     holder = other.dotted(node.value)
                     if holder == name or (other is not source and holder.endswith(f".{name}")):
                         used.add(node.attr)
+        if is_new:
+            other.forget()
     return used
+
+
+def _comes_back_to_users(
+    name: str, attribute: str, method: FunctionNode, source: Source, program: Sources
+) -> bool:
+    """Return whether asynchronous code calls the method that writes, and reads the attribute."""
+    return {attribute, method.name} <= _used_on(name, source, program)
 
 
 # What is kept on it ----------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
+from harness.testing.audit._changes import assigned_by
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._rules._names import assigned_name
 from harness.testing.audit._source_file import FunctionNode, Source
@@ -20,6 +22,9 @@ RULE = Rule(
 )
 
 
+_CONNECTION = re.compile(r"client|conn|cursor|pool|session|loop|engine", re.IGNORECASE)
+
+
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield every thread-local object, and every class derived from it, that tasks may use.
 
@@ -32,7 +37,12 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
             name = assigned_name(node, source, "threading.local()")
             if used is not None and name.rpartition(".")[2] not in used:
                 continue
-            yield Hit(node=node, symbol=name, message=f"{name} is the same for all tasks")
+            yield Hit(
+                node=node,
+                symbol=name,
+                message=f"{name} is the same for all tasks",
+                maybe=_holds_connections(name.rpartition(".")[2], source),
+            )
         elif isinstance(node, ast.ClassDef) and any(
             source.dotted(base) == "threading.local" for base in node.bases
         ):
@@ -44,6 +54,18 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                 symbol=node.name,
                 message=f"an instance of {node.name} is the same for all tasks",
             )
+
+
+def _holds_connections(name: str, source: Source) -> bool:
+    """Return whether it holds nothing but a client or a connection for each thread."""
+    kept = {
+        target.attr
+        for node in source.nodes
+        for target in assigned_by(node)
+        if isinstance(target, ast.Attribute)
+        and ast.unparse(target.value).rpartition(".")[2] == name
+    }
+    return bool(kept) and all(map(_CONNECTION.search, kept))
 
 
 def _makes(value: ast.expr | None, cls: str) -> bool:
