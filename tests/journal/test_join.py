@@ -27,6 +27,7 @@ from harness.errors import (
     JournalLockedError,
 )
 from harness.fanout import Results
+from harness.flow import Pipeline, stage
 from harness.journal import Journal, open_journal, read_journal
 from harness.journal._postgres import _backend
 from harness.policies import BestEffort, Priority, Retry
@@ -163,6 +164,15 @@ async def test_serial_by_is_refused(postgres_path: str) -> None:
                 key=lambda item: item,
                 priority=Priority(serial_by=lambda item: item),
             )
+
+
+@pytest.mark.slow
+async def test_a_pipeline_is_refused(postgres_path: str) -> None:
+    """Its stages are recorded one by one, and another session doesn't look for them."""
+    pipeline = Pipeline(stage(never))
+    async with join(postgres_path) as journal:
+        with pytest.raises(ValueError, match="can't keep the stages of a pipeline"):
+            await pipeline.run([1], journal=journal, key=lambda item: item)
 
 
 class Stopped:
