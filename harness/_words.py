@@ -13,6 +13,9 @@ from harness.errors import JournaledError
 WORDS_AT_MOST = 300
 """How many characters of somebody else's text a message quotes."""
 
+NAME_AT_MOST = 10_000
+"""How many characters of a name people read; the path of a run deep down may have as many."""
+
 GROUP_AT_MOST = 10
 """How many errors of an exception group a message quotes."""
 
@@ -78,7 +81,12 @@ def masked(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return a text without secrets, on one line, and with nothing in it that a terminal obeys."""
+    """Return a text without secrets, on one line, and with nothing in it that a terminal obeys.
+
+    Of a very long one, its beginning and its end.
+    """
+    if len(text) > NAME_AT_MOST:
+        text = f"{text[: NAME_AT_MOST // 2]}...{text[-NAME_AT_MOST // 2 :]}"
     text = masked(text)
     if text.isprintable():
         return text

@@ -17,13 +17,19 @@ from harness.limits._other_processes import other_process
 def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter for everything that is limited; None if nothing is."""
     if isinstance(options, BatchOptions) and options.fleet is not None:
-        made: Limiter = named("harness.cluster:FleetLimiter")(
-            options.fleet,
-            "harness batch",
-            requests_per_minute=options.rpm,
-            tokens_per_minute=options.tpm,
-            concurrent=options.concurrent,
-        )
+        where, name = options.fleet, ""
+        if "://" in where:
+            where, _, name = where.partition("#")
+        try:
+            made: Limiter = named("harness.cluster:FleetLimiter")(
+                where,
+                name or "harness batch",
+                requests_per_minute=options.rpm,
+                tokens_per_minute=options.tpm,
+                concurrent=options.concurrent,
+            )
+        except (ImportError, ValueError) as error:
+            raise InputError(f"can't share the limits: {error}") from error
         return made
     return own_limiter(options)
 
@@ -67,7 +73,7 @@ def other_batch(options: BatchOptions) -> str | None:
         return None
     return (
         f"process {other} runs {options.target}, too, and each keeps within its own limits; share "
-        "them with --fleet FILE if both use one account"
+        "them with --fleet FILE|URL if both use one account"
     )
 
 

@@ -65,6 +65,10 @@ class Grants:
       burst_seconds: How much may go at once, in seconds' worth of the limit.
     """
 
+    makes_meter: type[DimensionMeter] = DimensionMeter
+    is_asked_at_once = True
+    """Whether `free_at` tells, and `take` charges, without a wait for somebody else's answer."""
+
     def __init__(
         self,
         name: str | None,
@@ -105,7 +109,7 @@ class Grants:
         """Forget everything and start over."""
         self._trio_token: trio.lowlevel.TrioToken | None = None
         self.meters = tuple(
-            DimensionMeter(
+            self.makes_meter(
                 name,
                 kind=kind,
                 rate=rate,

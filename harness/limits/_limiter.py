@@ -7,7 +7,6 @@ This is what users call. `Grants` decides how reservations are granted, `Turnsti
 from __future__ import annotations
 
 from math import ceil, isfinite
-from typing import ClassVar
 
 import trio
 
@@ -58,7 +57,7 @@ class Limiter:
         is no limit at all, or if the headroom isn't above 0 and at most 1.
     """
 
-    _keeps_with: ClassVar[type[Grants]] = Grants
+    _keeps_with: type[Grants] = Grants
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from itertools import islice
 from typing import Generic, TypeVar
 
 import attrs
@@ -92,6 +93,19 @@ class Line(Generic[T]):
         if self._others_turn and self._gone >= arrivals[0].overdue_at:
             return arrivals[0]
         return self._most_urgent()
+
+    def first(self, count: int) -> list[T]:
+        """Return the first in line, at most ``count``; without looking who was overtaken."""
+        head = self.head()
+        if head is None:
+            return []
+        others = (
+            waiter
+            for priority in reversed(self._priorities)
+            for waiter in self._lanes[priority]
+            if waiter.in_line and waiter is not head
+        )
+        return [head, *islice(others, count - 1)]
 
     def _most_urgent(self) -> T:
         # Ends: somebody is in line, and so in a lane.

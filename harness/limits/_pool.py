@@ -52,6 +52,11 @@ class _Several(ABC):
         for limiter in self.limiters:
             if not isinstance(limiter, Limiter):
                 raise TypeError(f"a {type(self).__name__} takes limiters, but got {limiter!r}")
+            if not limiter._grants.is_asked_at_once:
+                raise TypeError(
+                    f"a {type(self).__name__} needs limiters that answer at once, and {limiter!r} "
+                    "has to ask a server; use a FleetLimiter over a file, or nest the blocks"
+                )
         if len(set(map(id, self.limiters))) < len(self.limiters):
             raise ValueError(
                 f"a limiter is in this {type(self).__name__} twice; give each limiter once"

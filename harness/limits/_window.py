@@ -18,6 +18,8 @@ Clock-free: every method is told what time it is.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import islice
 from math import inf, nextafter
 from typing import Protocol
 
@@ -59,6 +61,10 @@ class SlidingCap:
     _head: int = attrs.field(default=0, init=False)
     # Until when the newest cell takes charges; its stamp moves to the latest of them.
     _shared_until: float = attrs.field(default=-inf, init=False)
+
+    def charges(self) -> Iterator[tuple[float, float]]:
+        """Yield when something was taken, and how much, the oldest first."""
+        return islice(zip(self._stamps, self._amounts, strict=True), self._head, None)
 
     def used(self, now: float) -> float:
         """Return what was taken during the period that ends now."""

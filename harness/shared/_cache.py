@@ -151,7 +151,7 @@ class Cache:
                 return entry.result.get()
             flight = flights.find(key)
             if flight is None:
-                call = _without_arguments(load, key)
+                call = without_arguments(load, key)
                 flight = flights.start(key, call, kept=False, what=_LOAD)
                 if not counted:
                     self._misses += 1
@@ -239,7 +239,7 @@ class Cache:
             if self._ttl < math.inf:
                 wait = min(wait, (self._ttl - wait) / REFRESH_TRIES)
             entry.refresh_at = now + wait
-            flights.start(key, _without_arguments(load, key), kept=True, what=_REFRESH)
+            flights.start(key, without_arguments(load, key), kept=True, what=_REFRESH)
             self._refreshes += 1
 
     def _landed(self, flight: Flight) -> None:
@@ -322,7 +322,7 @@ async def open_cache(
         yield cache
 
 
-def _without_arguments(
+def without_arguments(
     load: Callable[..., Awaitable[Any]], key: Hashable
 ) -> Callable[[], Awaitable[Any]]:
     """Return ``load`` as a function without parameters; it may take the key."""

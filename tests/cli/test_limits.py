@@ -272,6 +272,20 @@ def test_batches_that_name_a_file_share_their_limits(capsys: pytest.CaptureFixtu
     assert "isn't the file of a limiter" in said
 
 
+def test_a_server_for_limits_is_named_without_its_password(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["--rpm", "6000", "--fleet", "redis://me:secret@127.0.0.1:1#account"]
+    assert batch(*arguments, "--dry-run") == 0
+    assert batch(*arguments) == 2
+    said = capsys.readouterr()
+    assert "shared through redis://" in said.out
+    assert "can't share the limits: Redis can't be used at redis://127.0.0.1:1: " in said.err
+    assert "secret" not in said.out + said.err
+    assert batch("--rpm", "6000", "--fleet", "http://host") == 2
+    assert "must be the path of a file" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_dry_run_tells_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--rpm", "500", "--tpm", "100000", "--tokens", "1200", "--concurrent", "8"]
     assert batch(*arguments, "--dry-run") == 0

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ async def test_other_limits_are_refused_while_somebody_keeps_these(file: Path) -
 @pytest.mark.parametrize(
     ("where", "options", "error", "words"),
     [
-        ("redis://localhost", {"requests_per_minute": 1}, ValueError, "the path of a file"),
+        ("http://localhost", {"requests_per_minute": 1}, ValueError, "the path of a file"),
         (3, {"requests_per_minute": 1}, TypeError, "the path of a file"),
         ("f", {}, ValueError, "limits nothing"),
         ("f", {"concurrent": 2.5}, TypeError, "number of places"),
@@ -752,3 +753,48 @@ async def test_a_pool_passes_over_a_limiter_whose_lock_is_kept(
         async with joint.reserve():
             pass
         stopped.close()
+
+
+async def test_a_process_killed_while_it_writes_whose_limits_these_are_leaves_the_last(
+    file: Path,
+) -> None:
+    """The header was written in place, so a torn one made the file useless for good."""
+    shared = SharedFile(file, windows=1)
+    steps = 0
+
+    class DiesAt:
+        """A map that takes so many writes, and half of the next."""
+
+        def __init__(self, step: int) -> None:
+            self.left = step
+
+        def __getitem__(self, where: slice) -> bytes:
+            return real[where]
+
+        def __setitem__(self, where: slice, written: bytes) -> None:
+            nonlocal steps
+            steps += 1
+            if not self.left:
+                half = len(written) // 2
+                if half > 4:  # A sum is written in one piece.
+                    real[where.start : where.start + half] = written[:half]
+                raise KeyboardInterrupt
+            self.left -= 1
+            real[where] = written
+
+    real = shared._map
+    try:
+        for step in range(4):
+            before = shared.header()
+            shared._map = DiesAt(step)  # type: ignore[assignment]
+            with suppress(KeyboardInterrupt):
+                shared.write_header({"limiter": f"of step {step}"})
+            shared._map = real
+            assert shared.header() == before or step == 3
+            shared.write_header({"limiter": f"after step {step}"})
+            now = shared.header()
+            assert now is not None
+            assert now["limiter"] == f"after step {step}"
+        assert steps == 1 + 2 + 3 + 3
+    finally:
+        shared.close()

@@ -41,7 +41,7 @@ def sessions() -> Iterator[Sessions]:
         yield started
 
 
-@pytest.mark.parametrize("seed", range(scaled(6, full=300)))
+@pytest.mark.parametrize("seed", range(scaled(4, full=300)))
 def test_any_pipeline_killed_anywhere_comes_to_what_it_comes_to_in_one_go(
     seed: int, sessions: Sessions, tmp_path: Path
 ) -> None:

@@ -147,5 +147,4 @@ def test_what_is_shown_obeys_nobody_and_keeps_secrets(shown: dict[str, str], nam
     if name != "spans":
         assert "\x1b[31m" not in text
         assert "\x9b" not in text
-    if name not in ("note", "dump", "log"):  # Whose names are as long as the user made them.
-        assert len(text) < 200_000
+    assert len(text) < 200_000

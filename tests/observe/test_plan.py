@@ -161,23 +161,28 @@ def test_a_place_is_waited_for_and_given_back_as_it_really_was(
 TPM: dict[str, Any] = {"tokens_per_minute": 60_000}
 
 
+def lasts(item: int) -> float:
+    """Return how long an item takes: no two end when another one is due anyway."""
+    return 1 + random.Random(item).random()
+
+
 async def settles(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
-    async with of.reserve(tokens=1_000) as reservation:
-        await trio.sleep(1 + item % 7 / 10)
-        reservation.settle(tokens=100 + item)
+    async with of.reserve(tokens=400) as reservation:
+        await trio.sleep(lasts(item))
+        reservation.settle(tokens=100 + item % 50)
         await trio.sleep(1)
     await trio.sleep(0.5)
 
 
 async def settles_what_it_read(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
     async with of.reserve(input_tokens=300) as reservation:
-        await trio.sleep(1 + item % 7 / 10)
-        reservation.settle(input_tokens=300, output_tokens=100 + item)
+        await trio.sleep(lasts(item))
+        reservation.settle(input_tokens=300, output_tokens=100 + item % 50)
 
 
 async def refunds_some(of: Limiter | JointLimiter | ProviderPool, item: int) -> None:
-    async with of.reserve(tokens=1_000) as reservation:
-        await trio.sleep(1.37 + item % 7 / 10)  # Never when the next one is due anyway.
+    async with of.reserve(tokens=400) as reservation:
+        await trio.sleep(lasts(item))
         if item % 3:
             reservation.refund()
 
@@ -201,6 +206,7 @@ def run_with(path: Path, *, items: int, limit: int, work: Any, make: Any) -> flo
     return trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "make"),
     [

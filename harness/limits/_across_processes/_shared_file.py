@@ -1,9 +1,9 @@
 """Keep a limiter's numbers in a file that the processes of one machine map into their memory.
 
-The file has a header, which says in JSON whose limits these are, and then doubles: two *blocks* of
-numbers, a table of *members*, which are the processes, and the cells of the windows. Nothing is
-written to disk on purpose: what counts is the memory that the processes share, and after a restart
-of the machine its times mean nothing.
+The file has a header, which says in JSON whose limits these are, twice, so that one is whole at any
+moment. Then come doubles: two *blocks* of numbers, a table of *members*, which are the processes,
+and the cells of the windows. Nothing is written to disk on purpose: what counts is the memory that
+the processes share, and after a restart of the machine its times mean nothing.
 
 One process at a time holds the file's lock, for a moment. It reads the newer block and, when it
 is done, writes the other one, whose sequence number, written last, makes it the newer. What it
@@ -32,7 +32,9 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from struct import Struct
 from typing import Any
+from zlib import crc32
 
 from harness.limits._across_processes._shared_window import RING
 
@@ -40,6 +42,9 @@ if sys.platform != "win32":
     import fcntl
 
 _HEADER_BYTES = 4096
+_SLOT_BYTES = _HEADER_BYTES // 2
+_SUM = Struct("II")
+_NO_SUM = (0, 0)
 _MOST_NUMBERS = 500
 _MOST_MEMBERS = 256
 MEMBER_NUMBERS = 16
@@ -187,29 +192,41 @@ class SharedFile:
         return self._header_in(self._map[:_HEADER_BYTES])
 
     def _header_in(self, written: bytes) -> dict[str, Any] | None:
-        written = written.rstrip(b"\0")
-        if not written:
-            return None
-        try:
-            header: dict[str, Any] = json.loads(written)
-        except ValueError:
-            header = {}
-        if not isinstance(header, dict) or "limiter" not in header:
-            raise ValueError(
-                f"{str(self.path)!r} isn't the file of a limiter; name a new one, which is made"
-            )
-        return header
+        known: list[dict[str, Any]] = []
+        written = written.ljust(_HEADER_BYTES, b"\0")
+        for start in (0, _SLOT_BYTES):
+            sum_of, text = _SUM.unpack_from(written, start), written[start + _SUM.size :]
+            text = text[: _SLOT_BYTES - _SUM.size].rstrip(b"\0")
+            if sum_of == _NO_SUM:
+                continue  # Never written, or by a process that was killed.
+            if sum_of == (crc32(text), len(text)):
+                known.append(json.loads(text))
+            else:
+                raise ValueError(
+                    f"{str(self.path)!r} isn't the file of a limiter; name a new one, which is made"
+                )
+        return max(known, key=lambda header: header["written"], default=None)
 
     def write_header(self, header: dict[str, Any]) -> None:
         """Say whose limits these are.
 
+        It goes where the older of two is, and counts from the moment at which its sum is there: a
+        process that is killed in between leaves the newer one as it was.
+
         Raises:
           ValueError: if it is too long.
         """
-        written = json.dumps(header).encode()
-        if len(written) > _HEADER_BYTES:
+        before = self.header()
+        number = 0 if before is None else before["written"] + 1
+        text = json.dumps({**header, "written": number}).encode()
+        if len(text) > _SLOT_BYTES - _SUM.size:
             raise ValueError("the limiter's name is too long; give it a shorter one")
-        self._map[:_HEADER_BYTES] = written.ljust(_HEADER_BYTES, b"\0")
+        start = number % 2 * _SLOT_BYTES
+        self._map[start : start + _SUM.size] = _SUM.pack(*_NO_SUM)
+        self._map[start + _SUM.size : start + _SLOT_BYTES] = text.ljust(
+            _SLOT_BYTES - _SUM.size, b"\0"
+        )
+        self._map[start : start + _SUM.size] = _SUM.pack(crc32(text), len(text))
 
     # Members, while it is locked --------------------------------------------------------------
 
