@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from harness.cli._errors import InputError
@@ -25,7 +25,7 @@ from harness.errors import (
     JournalMissingError,
 )
 from harness.fanout import Totals
-from harness.journal import IdentifiedJournal, ItemLogs, open_journal, read_journal
+from harness.journal import IdentifiedJournal, ItemLogs, edit_journal, open_journal, read_journal
 
 _BESIDE = ("-wal", "-shm", "-journal", "-lock")
 """How the names of the files beside a journal end."""
@@ -62,6 +62,8 @@ def check_journal(options: BatchOptions) -> int:
     ):
         if other not in (None, STANDARD_STREAM):
             refuse_journal_file(path, str(other), option)
+    if options.resume and not options.dry_run:
+        _bring_up_to_date(path)
     known = totals_in(path)
     if known is not None and known.items and not options.resume:
         raise InputError(
@@ -72,6 +74,25 @@ def check_journal(options: BatchOptions) -> int:
     if known is None:
         return 0
     return known.ok if options.retry_failed else known.ok + known.failed + known.timed_out
+
+
+def _bring_up_to_date(path: str) -> None:
+    """Bring a journal of an older version to this one, so that it can be read before the batch.
+
+    Raises:
+      InputError: if it can't be.
+    """
+    try:
+        with suppress(JournalMissingError), read_journal(path):
+            pass
+    except JournalFormatError:
+        try:
+            with edit_journal(path):
+                pass
+        except JournalError as error:
+            raise InputError(str(error)) from error
+    except JournalError as error:
+        raise InputError(str(error)) from error
 
 
 def refuse_journal_file(journal: str, path: str, option: str) -> None:

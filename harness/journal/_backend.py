@@ -27,6 +27,10 @@ Rows = Mapping[str, list[Any]]
 thousand of those a second keep Python's garbage collector busy."""
 
 
+class OlderJournalError(JournalFormatError):
+    """A journal of an older version can't be read before somebody has written to it."""
+
+
 class Backend(ABC):
     """An open journal file, or database on a server."""
 
@@ -232,7 +236,7 @@ class Backend(ABC):
                 f"there is no journal in {self.name!r} yet; give one that a batch was recorded in"
             )
         if not migrates and version < newest:
-            raise JournalFormatError(
+            raise OlderJournalError(
                 f"the journal {self.name!r} has version {version}, and is brought to version "
-                f"{newest} by the next batch that writes to it"
+                f"{newest} by whatever writes to it: the next session, or harness journal vacuum"
             )

@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -25,7 +25,7 @@ from harness._words import repr_of
 from harness.errors import JournalError, JournalFormatError
 from harness.fanout import Totals
 from harness.fanout._kept import KeptKind
-from harness.journal._backend import Backend, Row
+from harness.journal._backend import Backend, OlderJournalError, Row
 from harness.journal._codec import digest_of_key, key_from_json, key_to_json
 from harness.journal._export import (
     EXPORTED,
@@ -771,6 +771,7 @@ def edit_journal(path: str | os.PathLike[str]) -> Iterator[JournalEditor]:
       JournalError: if it isn't there or can't be written to.
     """
     name = os.fspath(path)
-    open_for_reading(name).close()  # Opening for writing would create one.
+    with suppress(OlderJournalError):  # Writing to it brings it to this version.
+        open_for_reading(name).close()  # Opening for writing would create one.
     with closing(open_for_writing(name, this_process())) as backend:
         yield JournalEditor(backend)

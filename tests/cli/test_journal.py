@@ -22,7 +22,7 @@ import harness
 from harness.cli import main
 from harness.cli._output import Output, claimed
 from harness.cli._shown import shown_path
-from harness.journal import _inspect, open_journal, read_journal
+from harness.journal import _inspect, _schema, open_journal, read_journal
 from tests.support.permissions import as_somebody, needs_permissions
 
 AGENT = """
@@ -358,6 +358,27 @@ def test_an_output_is_never_written_over_a_journal(
         said = capsys.readouterr().err
         assert said.count("give each its own file" if not end else "belongs to the journal") == 5
     assert Path("run.db").read_bytes() == before
+
+
+def test_a_journal_of_an_older_version_is_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def next_version() -> None:
+        number = len(_schema.MIGRATIONS)
+        more = f"CREATE TABLE harness_later_{number} (id INTEGER)"
+        monkeypatch.setattr(_schema, "MIGRATIONS", (*_schema.MIGRATIONS, more))
+
+    assert batch() == 1
+    next_version()
+    assert journal("show", "run.db") == 2
+    assert "the next session, or harness journal vacuum" in capsys.readouterr().err
+    assert batch("--resume") == 1
+    assert journal("show", "run.db") == 1
+    next_version()
+    assert journal("retry", "run.db", "--failed") == 0
+    next_version()
+    assert journal("vacuum", "run.db") == 0
+    assert journal("show", "run.db") == 1
 
 
 def test_an_unfinished_output_is_neither_the_journal_nor_the_input(
