@@ -41,6 +41,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 # The tests of the journal need a PostgreSQL server, which comes as a wheel (tests/support/postgres.py;
 # HARNESS_POSTGRES_URL names another). Without one the gates fail, where `make test` only says so.
 check check-full: export HARNESS_POSTGRES ?= required
+check check-full: export HARNESS_RAY ?= required
 # The same for the tests of the pages, which need a browser, where `make setup` may install one.
 check check-full: export HARNESS_BROWSER ?= $(shell \
 	[ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || echo required)

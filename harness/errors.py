@@ -652,3 +652,23 @@ class McpServerError(HarnessError):
 
 class McpToolError(HarnessError):
     """An MCP server says that a call of one of its tools failed."""
+
+
+class ClusterError(HarnessError):
+    """A cluster can't be used: nothing can be sent there, or none of its workers starts."""
+
+
+class ClusterGoneError(ClusterError):
+    """A cluster's workers end as soon as they are started, so nothing can run in it any more."""
+
+
+class WorkerLostError(_ErrorWithFacts):
+    """The process that worked on an item has ended. The item is tried again, whatever ``retry=``
+    says; this is its error only if that has happened to it several times."""
+
+    follows: bool
+    """Whether another attempt follows."""
+
+    def __init__(self, message: str, follows: bool = False) -> None:
+        super().__init__(message, follows)
+        self.follows = follows

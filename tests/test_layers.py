@@ -165,6 +165,19 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("_progress", "harness.fanout._watch"): (
         "a display is told of fan-outs, whose counts are the inside of the engine"
     ),
+    ("cluster", "harness.fanout._fan_out"): "its fan-out is one whose calls are made elsewhere",
+    ("cluster", "harness.fanout._limit"): "it has the arguments of a fan-out",
+    ("cluster", "harness.fanout._plan"): "it has the arguments of a fan-out, and their defaults",
+    ("cluster", "harness.fanout._tries"): "it has the arguments of a fan-out, and their defaults",
+    ("cluster", "harness.runs._accounts"): "what a worker spends is spent by the driver's run",
+    ("cluster", "harness.runs._carry"): (
+        "a worker makes the driver's attempt, in a task made for it alone; as a public name it "
+        "would let users make runs that no block waits for"
+    ),
+    ("cluster", "harness.runs._notices"): "what observers are told is taken apart to be sent",
+    ("cluster", "harness.runs._observers"): "what a worker's runs do is told to the driver's",
+    ("cluster", "harness.runs._run"): "a worker's run has the key that the driver's has",
+    ("cluster", "harness.runs._tree"): "a worker's run has the place that the driver's has",
     ("cluster", "harness.limits._across_processes._server_grants"): (
         "as over a file, the limits of a fleet are kept by the inside of limits"
     ),

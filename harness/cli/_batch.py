@@ -69,7 +69,13 @@ _RECORD = "harness.observe:record"
 
 def run(options: BatchOptions) -> int:
     """Run the command as the command line says, and return the exit status."""
+    if options.join:
+        # Whoever joins later goes on with what is there.
+        options = attrs.evolve(options, resume=True)
     refuse(options, Facts(form=options.form))
+    given = options
+    if options.join:
+        options = attrs.evolve(options, output=os.devnull)
     kept = check_journal(options)
     with open_input(options.input) as input_:
         _check_files(options, input_)
@@ -84,7 +90,7 @@ def run(options: BatchOptions) -> int:
             is_agent = agent_in(target) is not None
             if not is_agent:
                 check_values(target, options.target)
-            refuse(options, Facts(form=options.form, is_agent=is_agent))
+            refuse(given, Facts(form=options.form, is_agent=is_agent))
             fields = fields_of(options)
             if is_agent and options.prompt is None:
                 fields.append(RecordField(PROMPT, None))
@@ -314,6 +320,8 @@ async def _read_and_run(
     tracing = nullcontext() if options.trace is None else named(_RECORD)(options.trace)
     if (agent := agent_in(work.function)) is not None:
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
+    elif options.workers is not None or options.cluster is not None:
+        opened = named("harness.cli._workers:open_workers")(options)
     try:
         say = display.say if not options.quiet else _say_nothing
         if work.limiter is not None and (other := other_batch(options)) is not None:
@@ -355,8 +363,9 @@ def _say_nothing(words: str) -> None: ...
 def _finish(options: BatchOptions, report: Report, write: Callable[[str], object]) -> int:
     if options.journal is not None and report.journal_error is None:
         report.totals = totals_in(options.journal)
+    output = (options.journal_shown or "") if options.join else options.output
     if not options.quiet:
-        text = summary_text(report, output=options.output, journal=options.journal_shown)
+        text = summary_text(report, output=output, journal=options.journal_shown)
         click.echo(text, err=True)
     for error in report.errors:
         click.echo(f"Error: {error}", err=True)
@@ -367,7 +376,7 @@ def _finish(options: BatchOptions, report: Report, write: Callable[[str], object
             write,
             target=options.target,
             input=options.input,
-            output=options.output,
+            output=output,
             journal=options.journal_shown,
         )
     return report.exit_status

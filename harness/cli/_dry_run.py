@@ -43,7 +43,9 @@ def describe(
             f"  on      {_amount(options, reading)} of {options.input} "
             f"({_FORMAT_NAMES[options.form]}{_separated(reading)})",
             f"  with    {', '.join(plan_of(options))}",
-            f"  into    {options.output}, {order}",
+            "  into    the journal, with all that join it"
+            if options.join
+            else f"  into    {options.output}, {order}",
             *_feasible(options, records),
             *([] if forecast is None else [f"  time    {forecast}"]),
             *_journal(options, known),

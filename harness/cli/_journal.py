@@ -205,6 +205,8 @@ async def journal_for(
             max_attempts=options.max_attempts,
             retry_failed=options.retry_failed,
             force=options.force,
+            join=options.join,
+            lease=30.0 if options.lease is None else options.lease,
             logs=ItemLogs() if options.keep_logs else None,
             # What the function returned is JSON already: it is encoded once, by the batch.
             encode=str,

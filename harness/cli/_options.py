@@ -44,6 +44,7 @@ from harness.policies import Hedge
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
 
+_SERVER = re.compile(r"postgres(ql)?://")
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
 
 
@@ -374,6 +375,33 @@ class BatchOptions(_InputOptions):
         ],
         plan=lambda where: f"shared through {masked(where) if '://' in where else where}",
     )
+    workers: int | None = option(
+        "Run the records in N processes, through Ray. The limits, retries and the journal are kept "
+        "in this one. For functions that use a processor.",
+        "N",
+        read=count("say how many processes to use"),
+        plan="in {:,} processes",
+        refusals=[
+            _refused(
+                lambda options, facts: facts.is_agent is True,
+                "{option} {value} is for functions: an agent mostly waits for its model, and one "
+                "process waits for thousands; leave it out",
+            )
+        ],
+    )
+    cluster: str | None = option(
+        "Run them on the Ray cluster there, in --workers N processes, 4 by default. Its machines "
+        "must have the target's code.",
+        "ADDRESS",
+        plan="on the cluster {}",
+        refusals=[
+            _refused(
+                lambda options, facts: facts.is_agent is True,
+                "{option} {value} is for functions: an agent mostly waits for its model, and one "
+                "process waits for thousands; leave it out",
+            )
+        ],
+    )
     budget_tokens: int | None = option(
         "Use at most N tokens in all, former sessions of a journal included. Counts what models "
         "and harness.shared.reserve_budget() report.",
@@ -429,6 +457,36 @@ class BatchOptions(_InputOptions):
         "FILE",
         type=click.Path(),
     )
+    join: bool = flag(
+        "Share the batch with all processes that are given the same command: each record runs in "
+        "one of them, and if that one dies, in another. Without --output: the journal has the "
+        "results. Needs a postgresql:// address.",
+        refusals=[
+            _WITHOUT_JOURNAL,
+            _refused(
+                lambda options, facts: not _SERVER.match(options.journal or ""),
+                "{option} needs a journal on a server, and {options.journal_shown} is a file, "
+                "which one process at a time writes to; give --journal postgresql://...",
+            ),
+        ],
+    )
+    lease: float | None = option(
+        "How long after its last sign of life the records of a process are given to others that "
+        "--join. 30 by default.",
+        "SECONDS",
+        read=seconds("say how long a process may be stopped", zero=False),
+        refusals=[
+            _refused(
+                lambda options, facts: not options.join,
+                "{option} {value} is about sharing a journal; give --join, too",
+            ),
+            _refused(
+                lambda options, facts: (options.lease or 1) < 1,
+                "{option} {value} is too short: a process that is alive can't say so more often; "
+                "give 1 or more",
+            ),
+        ],
+    )
     resume: bool = flag(
         "Go on with what the journal has: what is done isn't run again. The output is written "
         "anew, what the journal has first, and replaced when the batch is over.",
@@ -475,7 +533,18 @@ class BatchOptions(_InputOptions):
         "Where the results are written, a JSON object per line; - is standard output.",
         "FILE",
         type=FILE,
-        required=True,
+        refusals=[
+            _refused(
+                lambda options, facts: options.join,
+                "{option} {value} can't be written with --join: each process has a part of the "
+                "results; leave it out, and use harness journal export when all are done",
+            ),
+            Refusal(
+                lambda options, facts: not options.join,
+                "{option} is missing; give the file for the results, or - for standard output",
+                if_given=False,
+            ),
+        ],
     )
     overwrite: bool = flag("Replace files that are already there.")
     ordered: bool = flag(

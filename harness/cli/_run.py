@@ -35,6 +35,7 @@ from harness.cli._tally import Tally
 from harness.cli._target import Target
 from harness.cli._window import Window, WithinWindow
 from harness.errors import (
+    ClusterGoneError,
     FanOutError,
     ItemSkipped,
     JournaledError,
@@ -316,6 +317,12 @@ class _Batch:
         self._forecaster.call_begins(record, started_at)
         try:
             returned = await self._work.function(value)
+        except ClusterGoneError as error:
+            # Nobody is left to run anything.
+            self._report.function_error = str(error)
+            if self._stream is not None:
+                self._stream.run.cancel("the workers are gone")
+            raise
         finally:
             tally.running -= 1
             tally.calls += 1

@@ -1,8 +1,9 @@
-"""Go beyond one process: keep one limit, and other state, in several of them.
+"""Go beyond one process: keep one limit, and other state, in several, or run a batch in them.
 
 `FleetLimiter` is a `harness.limits.Limiter` whose state is in a file that the processes of a
 machine share, or on a Redis server for those of several machines. `FleetStore` keeps counters,
-effects and what was loaded on such a server.
+effects and what was loaded on such a server. `RayCluster` runs the items of a fan-out in the
+processes of a Ray cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from harness._lazy import lazy
 if TYPE_CHECKING:
     from harness.cluster._fleet_limiter import FleetLimiter
     from harness.cluster._fleet_store import FleetCache, FleetCounter, FleetEffects, FleetStore
+    from harness.cluster._ray_cluster import RayCluster
 else:
     __getattr__, __dir__ = lazy()
 
-__all__ = ["FleetCache", "FleetCounter", "FleetEffects", "FleetLimiter", "FleetStore"]
+__all__ = [
+    "FleetCache",
+    "FleetCounter",
+    "FleetEffects",
+    "FleetLimiter",
+    "FleetStore",
+    "RayCluster",
+]

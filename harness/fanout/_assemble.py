@@ -6,7 +6,7 @@ would pay for them in ``import harness``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ def engine_for(
     sink: Callable[[Result[Any]], None],
     work: Work | None = None,
     new_job: Callable[[int, Any], Job] = Job,
+    call: Callable[[Any], Awaitable[Any]] | None = None,
 ) -> Engine:
     """Return the engine that carries out a plan.
 
@@ -42,12 +43,14 @@ def engine_for(
       sink: Takes each result.
       work: What happens to an item; by default attempts, each its own run.
       new_job: Makes the job of an item; only with ``work``, and without a journal.
+      call: What is called with an item, if that isn't the plan's function itself.
 
     Raises:
       TypeError: if the items can't be iterated.
     """
     source = open_source(f"{plan.call}()", items)
-    work = ItemWork(plan.function) if work is None else work
+    if work is None:
+        work = ItemWork(plan.function if call is None else call)
     if plan.journal is not None:
         books = plan.journal.books(plan, source)
         feed: Feed = books.feed

@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
+from harness.errors import WorkerLostError
 from harness.fanout._hedge import Cancellable, Counted, Hedging, SideBySide
 from harness.fanout._job import Ended
 from harness.fanout._result import Hedges
@@ -203,6 +204,9 @@ class Attempts(Generic[JobT, AttemptT]):
         None if there is none. If only for lack of time, `Tries.owed` says so. Nothing follows what
         was raised while all was being cancelled: that is an error, as it is without ``retry``.
         """
+        if isinstance(error, WorkerLostError):  # Its process has ended; that says nothing of it.
+            job.owed = error.follows and not is_cancelled()
+            return 0.0 if job.owed and not self._closing() else None
         retry = plan.retry
         if retry is None or not self._enclosure.asked(retry.applies_to, error):
             return None

@@ -106,16 +106,19 @@ async def gather(
     *,
     work: Work | None = None,
     new_job: Callable[[int, Any], Job] = Job,
+    call: Callable[[Any], Awaitable[Any]] | None = None,
 ) -> Results[Any]:
     """Carry out a plan, in a run of its own, and return all results or raise its error.
 
     Args:
-      plan, items, work, new_job: As for `engine_for`.
+      plan, items, work, new_job, call: As for `engine_for`.
     """
     refuse_outside_trio(f"{plan.call}() was called")
     kept: list[Result[Any]] = []
     join = Join(plan.policy, plan.run_name, keeps_all=True)
-    engine = engine_for(plan, items, join=join, sink=kept.append, work=work, new_job=new_job)
+    engine = engine_for(
+        plan, items, join=join, sink=kept.append, work=work, new_job=new_job, call=call
+    )
 
     def results(status: RunStatus = "failed") -> Results[Any]:
         kept.extend(engine.skipped())

@@ -19,7 +19,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from harness.errors import RunCancelled
+from harness.errors import RunCancelled, WorkerLostError
 from harness.fanout._attempts import Attempts, fallback_value, is_cancelled, nap
 from harness.fanout._job import Ended, Job
 from harness.fanout._ledger import Ledger
@@ -98,7 +98,7 @@ class OwnRun:
             deadline = now + plan.timeout
         run = Run(job.name, self._run, now, deadline)
         run._item_index = job.index
-        if plan.retry is not None or plan.hedge is not None:
+        if plan.retry is not None or plan.hedge is not None or job.attempts:
             run._attempt_number = job.attempts + 1
         if run._observers:
             by = job.started_by if job.run_id is None else job.run_id
@@ -277,7 +277,11 @@ class ItemWork:
     async def _end_try(self, job: Job, status: Ending, result: Any) -> None:
         """End an item with the outcome of a try, unless it failed and something follows."""
         plan = job.attempt
-        if status in FAILURES and (plan.retry is not None or plan.fallback is not None):
+        if status in FAILURES and (
+            plan.retry is not None
+            or plan.fallback is not None
+            or isinstance(result, WorkerLostError)
+        ):
             # The attempt's run is over. What follows belongs to the fan-out.
             current.set(self._run)
             further = await self._after_failure(job, status, result)

@@ -483,6 +483,43 @@ class FanOutBatch(Protocol):
         ...
 
 
+class SharedBatch(FanOutBatch, Protocol):
+    """A batch whose items several sessions divide among them while all of them run."""
+
+    @property
+    def held(self) -> int:
+        """How many of the items asked for are held by others."""
+        ...
+
+    def listen(self, told: Callable[[BaseException | None], None]) -> None:
+        """Have ``told`` called after answers, and now and then while others hold items.
+
+        It is called in trio's thread between two tasks, with the error if there can be no answers.
+        """
+        ...
+
+    def ask(self, key: Any, item: Any, kept: Any, answer: Callable[[Entry], None]) -> None:
+        """Ask for an item; ``answer`` is called, as ``told`` is, once it is done or this session's.
+
+        Args:
+          key, item, kept: As for `find`.
+          answer: Takes the item, once.
+
+        Raises:
+          JournalKeyError: as `find` does.
+          JournalValueError: as `find` does.
+        """
+        ...
+
+    def claim(self, wanted: int) -> None:
+        """Have up to ``wanted`` more of the items asked for made this session's."""
+        ...
+
+    def give_back(self, entry: Entry) -> None:
+        """Let others have an item that ended here and isn't done; that must be recorded."""
+        ...
+
+
 class ValueForm(Protocol):
     """The JSON form of values that aren't plain data, for a function such as an agent.
 

@@ -113,21 +113,25 @@ class JournalFeed:
         """Look an item up, and put it where it belongs."""
         index = self.pulled
         self.pulled += 1
-        self.room.count += 1
         host = self._records.host
         try:
             key = self._key_of(item)
             content = item if self._content is None else self._content(item)
             kept = content if self._kept is None else self._kept(item)
-            entry = self._records.batch.find(key, content, kept)
+            self.find(index, item, key, content, kept)
         except Exception as error:
-            # Whatever the error: an item left in the count would be awaited forever.
-            self.room.count -= 1
             host.hand_on(host.skip(Job(index, item)))
             self._records.fail(error)
-            return
-        job: JournaledJob = self._new_job(index, item, key, entry)
-        what = disposition(entry, max_attempts=self._records.batch.max_attempts)
+
+    def find(self, index: int, item: Any, key: Any, content: Any, kept: Any) -> None:
+        """Look an item up by its key."""
+        entry = self._records.batch.find(key, content, kept)
+        self.place(self._new_job(index, item, key, entry))
+
+    def place(self, job: JournaledJob) -> None:
+        """Put an item that was looked up where it belongs."""
+        what = disposition(job.entry, max_attempts=self._records.batch.max_attempts)
+        self.room.count += 1
         if what == "kept":
             self.room.kept.append(job)
         elif what == "set aside":
@@ -171,14 +175,20 @@ class JournalFeed:
         if not room.over:
             self._begin(room)
 
-    def take_waiting(self) -> list[JournaledJob]:
+    def take_waiting(self) -> list[Job]:
         """Take out all that was looked up and not started; give back those that were begun."""
         suspect = self.room.suspect
         left = self.room.drain(suspect_started=suspect is not None and suspect.index in self.jobs)
         for job in left:
             if job.is_begun and self._records.failure is None:
                 self._records.end_beside(job.entry, job.open)
-        return left
+        return [*left]
+
+    def given_back(self, job: JournaledJob) -> None:
+        """Note that an item has ended here and isn't done."""
+
+    def recorded(self) -> None:
+        """Hear that everything noted so far is on its way to the journal."""
 
     def left_over(self) -> Iterable[Job]:
         """Yield what was looked up and not started."""

@@ -55,6 +55,7 @@ from harness.fanout._journal_feed import JournalFeed
 from harness.fanout._journal_job import Encoded, JournaledJob, Recorded, Verdict
 from harness.fanout._journal_kept import ItemKeeper, keeper_of
 from harness.fanout._journal_records import Records
+from harness.fanout._journal_shared import SharedFeed
 from harness.fanout._ledger import Writing
 from harness.fanout._plan import Books, Plan
 from harness.fanout._result import Result, ResultStatus
@@ -67,10 +68,28 @@ from harness.runs._functions import forgotten_await_error, not_awaitable_error
 from harness.runs._run import KEEPER, LASTING_KEY
 
 
-def books_for(journal: BatchStore, plan: Plan, source: Source, batch: BatchIdentity) -> Books:
-    """Return what an engine needs to write to a journal."""
+def books_for(
+    journal: BatchStore,
+    plan: Plan,
+    source: Source,
+    batch: BatchIdentity,
+    *,
+    shared: bool = False,
+) -> Books:
+    """Return what an engine needs to write to a journal.
+
+    Args:
+      journal: The journal.
+      plan: What was asked for.
+      source: The items.
+      batch: Which of the journal's batches it is.
+      shared: Whether other sessions work on it, too; then its batches are `SharedBatch`.
+
+    Raises:
+      ValueError: if the plan asks for what the journal can't do.
+    """
     records = Records(journal.logs)
-    feed = JournalFeed(plan, source, records, batch)
+    feed = (SharedFeed if shared else JournalFeed)(plan, source, records, batch)
     return Books(feed, JournalLedger(journal, batch, records, feed))
 
 
@@ -205,6 +224,7 @@ class JournalLedger:
                     elif feed.waits_for_all:
                         host.look()
                 records.record_ended()
+                feed.recorded()
                 if feed.room.kept and not host.over and host.places() > 0:
                     await self._read_kept(host)
                     continue
@@ -416,6 +436,7 @@ class JournalLedger:
         # The whole item's, even if the attempt that decided was not its first.
         seconds = result.ended_at - result.started_at
         if not done:
+            self._feed.given_back(job)
             if decided is None:
                 self._records.pass_on(result)
                 return

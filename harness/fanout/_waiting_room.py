@@ -31,6 +31,9 @@ recorded ahead counts if the process dies, so it isn't done where it gains nothi
 AHEAD_OF_AN_EMPTY_SLOT = 32
 """Attempts recorded ahead along with those that slots wait for; more would hold these up."""
 
+CLAIMED_AT_ONCE = 256
+"""Items claimed in one transaction, if others share the batch."""
+
 RECORDS_AHEAD = 3
 """How many records' time the attempts begun ahead cover: one record may be under way when an
 attempt joins the queue, its own takes as long again, and some are slower than the mean."""
@@ -135,6 +138,16 @@ class WaitingRoom:
             self.suspect = self.suspects.popleft()
             chosen = [self.suspect]
         return chosen
+
+    def wanted(self, *, in_flight: int, places: float) -> int:
+        """Return how many more items to claim, if others share the batch; less than 0: too many.
+
+        As many as slots are free, and those to be recorded ahead: what is claimed and waits, nobody
+        else can run.
+        """
+        claimed = self.count - len(self.kept) - len(self._reading)
+        free = min(self.limit - in_flight, max(0, places))
+        return int(min(free + self._ahead() - claimed, CLAIMED_AT_ONCE))
 
     def begin(self, chosen: list[JournaledJob], attempts: list[int]) -> None:
         """Note that attempts are being recorded, with their numbers."""

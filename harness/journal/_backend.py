@@ -10,11 +10,12 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar, TypeVar
 
 from harness.errors import JournalFormatError, JournalLockedError, JournalMissingError
 from harness.journal import _schema
+from harness.journal._leases import Leases
 from harness.journal._owner import Owner, words_for
 
 T = TypeVar("T")
@@ -31,12 +32,14 @@ class Backend(ABC):
 
     types: ClassVar[Mapping[str, str]]
     begin_statement: ClassVar[str]
-    token_query: ClassVar[str]
+    token_query: str
 
     def __init__(self, name: str) -> None:
         self.name: str = name
         """Its name in messages, without a password."""
         self._owner: Owner | None = None
+        self.leases: Leases | None = None
+        """What this session has leased, if it shares the journal with others."""
 
     # What a database adds ---------------------------------------------------------------------
 
@@ -116,6 +119,10 @@ class Backend(ABC):
     def through(self, work: Callable[[], T]) -> T:
         """Do something with the connection."""
         return work()
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep other sessions from opening or claiming anything in the block."""
+        return nullcontext()
 
     # Transactions -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 import trio
@@ -22,7 +22,7 @@ from harness.fanout._journal import THE_ITEM, Step, StepDone
 from harness.fanout._kept import Kept
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
-from harness.journal._index import KeyIndex, KnownStep
+from harness.journal._index import KeyIndex, Known, KnownStep
 from harness.journal._kept_bytes import is_kept_apart, put_together
 from harness.journal._owner import SteadyClock
 from harness.journal._queries import forgotten_name, stored
@@ -54,6 +54,17 @@ class _Entry(Entry):
     """What is kept of it, until that is written."""
 
 
+class Identity(NamedTuple):
+    """What an item is known by."""
+
+    key: Any
+    key_json: str
+    digest: bytes
+    input_hash: bytes
+    text: str | None
+    """What is to be kept of it if it is new."""
+
+
 @attrs.define(eq=False)
 class Numbers:
     """Gives out the growing numbers of items and events."""
@@ -83,7 +94,8 @@ class JournalBatch:
     _codec: Codec = attrs.field(alias="codec")
     _numbers: Numbers = attrs.field(alias="numbers")
     _batch: int = attrs.field(alias="batch")
-    _session: int = attrs.field(alias="session")
+    session: int
+    """The number of this session."""
     _index: KeyIndex = attrs.field(alias="index")
     _retry_failed: bool = attrs.field(alias="retry_failed")
     _clock: SteadyClock = attrs.field(alias="clock")
@@ -121,6 +133,10 @@ class JournalBatch:
           JournalValueError: if the item has no content that can be compared with an earlier one.
           JournalClosedError: if the batch is closed.
         """
+        return self._entry(*self._look_up(key, item, kept))
+
+    def _look_up(self, key: Any, item: Any, kept: Any) -> tuple[Identity, Known | None]:
+        """Return what identifies an item, and what earlier sessions recorded of it."""
         self._writer.check()
         if self._closed is None:
             raise JournalClosedError(f"the batch {self.name!r} is closed; open it again")
@@ -133,12 +149,17 @@ class JournalBatch:
                 f"two items of batch {self.name!r} have the key {repr_of(key)}; with a journal "
                 "every item needs a key of its own, by which it is known in the next session"
             )
+        text = None
+        if self._keep_inputs and (known is None or known.input_hash != input_hash):
+            text = self._codec.input_text(item if kept is THE_ITEM else kept)
+        return Identity(key, key_json, digest, input_hash, text), known
+
+    def _entry(self, identity: Identity, known: Known | None) -> Entry:
+        key, key_json, digest, input_hash, text = identity
         if known is None or known.input_hash != input_hash:
             number = self._numbers.next_item()
             row = (number, self._batch, digest, key_json, input_hash)
-            entry = _Entry(number, key, "new", row=row)
-            if self._keep_inputs:
-                entry.input = self._codec.input_text(item if kept is THE_ITEM else kept)
+            entry = _Entry(number, key, "new", row=row, input=text)
             entry.effects_key = self._effects_key(key_json, input_hash)
             return entry
         done: Sequence[KnownStep] = ()
@@ -153,7 +174,7 @@ class JournalBatch:
                 entry.last_step = [one for one in done if not one.part][-1].name
         if known.status == "ok":
             entry.state = "done"
-        elif known.status in ("failed", "timed_out") and not self._retry_failed:
+        elif known.status in ("failed", "timed_out") and not self._is_retried(known):
             entry.state = "failed"
         elif known.lost:
             entry.state = "in_flight"
@@ -165,6 +186,10 @@ class JournalBatch:
             if record is not None and record > (known.ending or 0):
                 entry.parked = record
         return entry
+
+    def _is_retried(self, failed: Known) -> bool:
+        # Not what another session failed at while this one is open: all would try all in turn.
+        return self._retry_failed and (failed.ending or 0) <= self._last_event
 
     def _effects_key(self, key_json: str, input_hash: bytes) -> str:
         """Return the idempotency key of an item that is going to run.
@@ -377,7 +402,7 @@ class JournalBatch:
     def keep_nowait(self, entry: Entry, kept: Kept) -> None:
         """Keep something with an item; nobody is told when it is durable."""
         self._writer.check()
-        row: list[Any] = [self._numbers.next_event(), entry.id, self._session, self._clock.now()]
+        row: list[Any] = [self._numbers.next_event(), entry.id, self.session, self._clock.now()]
         row += kept.kind, *map(words_to_text, (kept.name, kept.run, kept.text)), kept.content
         self._writer.record({"harness_kept": row}, _nobody_waits)
 
@@ -436,7 +461,7 @@ class JournalBatch:
         for entry in entries:
             number = self._numbers.next_event()
             _add_item(entry, rows)
-            attempts += number, entry.id, self._session, int(alone), now
+            attempts += number, entry.id, self.session, int(alone), now
             numbers.append(number)
             entry.attempts += 1
         return rows, numbers
@@ -462,7 +487,7 @@ class JournalBatch:
                 number,
                 entry.id,
                 attempt,
-                self._session,
+                self.session,
                 ending.status,
                 int(is_final),
                 int(ending.degraded),

@@ -136,6 +136,14 @@ class JournalEffects:
                 part = keys[start : start + EFFECTS_PER_STATEMENT]
                 for row in backend.execute(_look_up(len(part)), part).fetchall():
                     book.known[row[1]] = tuple(row)
+            if backend.leases is not None:
+                # Other sessions have effects, too; none of them answers while this one does.
+                [[last]] = backend.execute("SELECT max(id) FROM harness_effects").fetchall()
+                book.last = int(last or 0)
+                offered = [one.offered for one in asked if isinstance(one, _Intention)]
+                query = "SELECT idempotency_key FROM harness_effects WHERE idempotency_key = ANY(?)"
+                taken = backend.execute(query, (offered,)).fetchall()
+                book.offered |= {hash(row[0]) for row in taken}
             if before and before.items() <= book.known.items():
                 # A server had it, but the connection was lost before it could say so.
                 book.offered = {hash(row[2]) for row in before.values()}

@@ -15,7 +15,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from harness._arguments import check_count
+from harness._arguments import check_count, check_seconds
 from harness._clock_hold import ClockHold
 from harness._outside_trio import refuse_outside_trio
 from harness._value_types import ValueTypes, classes_given, refusal_of
@@ -36,11 +36,13 @@ from harness.fanout._plan import Books, Plan
 from harness.fanout._source import Source
 from harness.journal._backend import Backend
 from harness.journal._batch import JournalBatch, Numbers
+from harness.journal._claims import SharedJournalBatch, beat_of, joined_numbers
 from harness.journal._codec import Codec
 from harness.journal._effects import JournalEffects
 from harness.journal._index import FILL, FILL_STEPS, KeyIndex
+from harness.journal._leases import Leases
 from harness.journal._log_handler import log_records_kept
-from harness.journal._open import check_path, open_for_writing
+from harness.journal._open import check_path, is_on_server, open_for_writing
 from harness.journal._owner import Owner, SteadyClock, this_process
 from harness.journal._queries import (
     forgotten_in,
@@ -97,6 +99,10 @@ class Journal(JournalEffects):
     _numbers: Numbers = attrs.field(alias="numbers")
     _last_event_before: int = attrs.field(alias="last_event_before")
     """The last event number before this opening."""
+    _leases: Leases | None = attrs.field(alias="leases", default=None)
+    """What this session has leased, if it shares the journal with others."""
+    _shared: set[SharedJournalBatch] = attrs.field(factory=set[SharedJournalBatch], alias="shared")
+    """Its open batches, in that case."""
     _clock: SteadyClock = attrs.field(factory=SteadyClock, init=False)
     _open_batches: set[str] = attrs.field(factory=set[str], init=False)
     _opened: set[str] = attrs.field(factory=set[str], init=False)
@@ -125,6 +131,11 @@ class Journal(JournalEffects):
         if batch.steps is None:
             codec = self._codec_for(batch.function, batch.form)
         else:
+            if self._leases is not None:
+                raise ValueError(
+                    "a journal that was opened with join=True can't keep the stages of a pipeline: "
+                    "another process may go on with an item; make its stages one function"
+                )
             codecs: dict[str | None, Codec] = {
                 name: self._codec_for(function, form_of(function))
                 for name, (_, function) in batch.steps.functions.items()
@@ -133,7 +144,7 @@ class Journal(JournalEffects):
             chains = chains_of(batch.steps, self._digests)
             steps = BatchSteps(chains, codecs, batch.steps.last, batch.steps.several)
         opened = _OpenedFor(self, codec, source_now, batch.tell, steps)
-        return books_for(opened, plan, source, batch)
+        return books_for(opened, plan, source, batch, shared=self._leases is not None)
 
     def _codec_for(self, function: Callable[..., Any], form: ValueForm | None) -> Codec:
         """Return what writes the values of a function."""
@@ -263,7 +274,10 @@ class Journal(JournalEffects):
             self._open_batches.discard(name)
             raise
         self._opened.add(name)
-        return JournalBatch(
+        make: Callable[..., JournalBatch] = JournalBatch
+        if self._leases is not None:
+            make = partial(SharedJournalBatch, leases=self._leases)
+        opened = make(
             writer=self._writer,
             codec=self._codec if codec is None else codec,
             numbers=self._numbers,
@@ -275,13 +289,16 @@ class Journal(JournalEffects):
             retry_failed=self.retry_failed,
             clock=self._clock,
             last_event=self._last_event_before,
-            closed=partial(self._close_batch, name, index),
+            closed=partial(self._close_batch, name, index, session),
             origin=origin,
             parked_records=parked,
             forgotten=forgotten,
             steps=steps,
             keep_inputs=self._keep_inputs,
         )
+        if isinstance(opened, SharedJournalBatch):
+            self._shared.add(opened)
+        return opened
 
     def _compare(
         self,
@@ -330,10 +347,15 @@ class Journal(JournalEffects):
                 f"name={name!r} if it does, and another name if it doesn't"
             )
 
-    def _close_batch(self, name: str, index: KeyIndex) -> None:
+    def _close_batch(self, name: str, index: KeyIndex, session: int) -> None:
         self._open_batches.discard(name)
+        self._shared -= {one for one in self._shared if one.session == session}
         self._indexes.discard(index)
         index.close()
+
+    def _beat(self, error: BaseException | None) -> None:
+        for batch in self._shared:
+            batch.beat(error)
 
     async def _close(self) -> None:
         """Close everything; called at the end of the block."""
@@ -359,6 +381,31 @@ class Journal(JournalEffects):
           Their numbers, the journal's origin, how often what was forgotten, and which items wait
           for approvals, each with the number of the record that says so.
         """
+        with backend.alone():
+            return self._open_alone(
+                backend,
+                index=index,
+                name=name,
+                # Another session that shares the journal may have made it since.
+                known=known or _find_batch(backend, name=name),
+                row=row,
+                steps=steps,
+                next_event=next_event,
+                next_item=next_item,
+            )
+
+    def _open_alone(
+        self,
+        backend: Backend,
+        *,
+        index: KeyIndex,
+        name: str,
+        known: tuple[Any, ...] | None,
+        row: tuple[Any, ...],
+        steps: BatchSteps | None,
+        next_event: int,
+        next_item: int,
+    ) -> tuple[int, int, str, dict[str, str], dict[int, int]]:
         now = self._clock.now()
         changes: list[tuple[str, tuple[Any, ...]]] = []
         if known is not None:
@@ -369,20 +416,23 @@ class Journal(JournalEffects):
         else:
             batch = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_batches")[0][0]
             insert = (
+                # A commit whose answer is lost is made again.
                 "INSERT INTO harness_batches (id, name, target, version, settings, created_at) "
-                "VALUES (?, ?, ?, ?, ?, ?)"
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
             )
             changes.append((insert, (batch, name, *row, now)))
         session = backend.fetch("SELECT coalesce(max(id), 0) + 1 FROM harness_sessions")[0][0]
         changes.append(
             (
                 "INSERT INTO harness_sessions (id, batch, first_event, first_item, started_at, "
-                "pid, host) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "pid, host) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (session, batch, next_event, next_item, now, self._owner.pid, self._owner.host),
             )
         )
         origin, noted = origin_of(backend)
         backend.change(changes + noted)
+        if noted:
+            origin, _ = origin_of(backend)  # Another one's, if that came first.
         parked: dict[int, int] = {}
         if known is not None:
             _, first_event, first_item = span_of_batch(backend, batch)
@@ -583,6 +633,8 @@ def open_journal(
     retry_failed: bool = False,
     kept: Literal["raise", "return"] = "raise",
     force: bool = False,
+    join: bool = False,
+    lease: float = 30.0,
     types: Iterable[type] = (),
     encode: Callable[[Any], str | bytes] | None = None,
     decode: Callable[[str], Any] | None = None,
@@ -608,6 +660,10 @@ def open_journal(
         ``"raise"``: under `FailFast`, or if they are critical, a `FanOutError` has them, once
         everything still to do has run. ``"return"``: they are among the results.
       force: Go on with a batch even if it was recorded by other code or with other settings.
+      join: Whether to share the journal with other processes, on this machine or others, that join
+        it too: each item runs in one of them, and each of them gets all results. Needs a server.
+      lease: With ``join``, how many seconds after its last sign of life the items of a process are
+        given to the others. A process that is stopped for longer can record nothing more.
       types: Classes that values may be of, where no function's annotation says so: dataclasses,
         enumerations, and the classes of attrs, msgspec and pydantic.
       encode: Writes a value as text, if that should be anything but JSON.
@@ -623,7 +679,8 @@ def open_journal(
     Raises:
       TypeError: if an argument has the wrong type, only one of encode and decode is given, or
         ``types`` are given beside them.
-      ValueError: if ``max_attempts`` is less than 1, ``kept`` is another word, or ``path`` is empty
+      ValueError: if ``join`` is given for a file, ``lease`` is less than 1 second, ``max_attempts``
+        is less than 1, ``kept`` is another word, or ``path`` is empty
         or the address of another kind of database.
       ImportError: if the server's driver is not installed.
 
@@ -649,6 +706,17 @@ def open_journal(
         )
     if max_attempts is not None:
         check_count("open_journal(max_attempts=...)", max_attempts, advice="None sets no bound")
+    if join and not is_on_server(name):
+        raise ValueError(
+            f"open_journal({name!r}, join=True) needs a server, since one process at a time writes "
+            "to a file; give postgresql://..., or have one process do the whole batch"
+        )
+    check_seconds("open_journal(lease=...)", lease, advice="30 suits most")
+    if lease < 1:
+        raise ValueError(
+            f"open_journal(lease=...) is {lease:g}, and a process that is alive can't say so more "
+            "often; give 1 or more seconds"
+        )
     if kept not in ("raise", "return"):
         raise ValueError(
             f'open_journal(kept=...) takes "raise" or "return", not {kept!r}: "return" has earlier '
@@ -687,12 +755,18 @@ def open_journal(
         hold.begin()
         try:
             # Not abandoned when cancelled: whoever opens must close, and it takes milliseconds.
-            backend, numbers = await trio.to_thread.run_sync(_open_in_thread, name, owner)
+            backend, numbers = await trio.to_thread.run_sync(
+                _open_in_thread, name, owner, lease if join else None
+            )
         finally:
             hold.end(1)
+        beat, leases = None, backend.leases
+        if leases is not None:
+            beat = beat_of(leases, lambda error: journal._beat(error))
         journal = Journal(
             name=backend.name,
-            writer=Writer(backend),
+            writer=Writer(backend, beat),
+            leases=leases,
             codec=codec,
             version=version,
             max_attempts=max_attempts,
@@ -719,11 +793,14 @@ def open_journal(
     return opened()
 
 
-def _open_in_thread(name: str, owner: Owner) -> tuple[Backend, Numbers]:
+def _open_in_thread(
+    name: str, owner: Owner, lease_seconds: float | None
+) -> tuple[Backend, Numbers]:
     """Open the database; return it with the last event and item numbers."""
-    backend = open_for_writing(name, owner)
+    backend = open_for_writing(name, owner, lease_seconds)
     try:
-        return backend, Numbers(*last_numbers(backend))
+        numbers = last_numbers(backend) if backend.leases is None else joined_numbers(backend)
+        return backend, Numbers(*numbers)
     except BaseException:
         backend.close()
         raise

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from harness.journal import _postgres
 from harness.journal._backend import Backend
+from harness.journal._leases import Leases
 from harness.journal._owner import Owner
 from harness.journal._sqlite import SqliteBackend
 
@@ -14,9 +15,16 @@ _SERVER = re.compile(r"postgres(ql)?://")
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
-def open_for_writing(path: str, owner: Owner) -> Backend:
-    """Open a journal for writing, and create it if there is none."""
-    return _opened(path, lambda backend: backend.open(owner))
+def open_for_writing(path: str, owner: Owner, lease_seconds: float | None = None) -> Backend:
+    """Open a journal for writing, and create it if there is none.
+
+    Args:
+      path: The file or address.
+      owner: Who opens it.
+      lease_seconds: To share it with other processes, how long items are leased; only on a server.
+    """
+    leases = None if lease_seconds is None else Leases(owner, lease_seconds)
+    return _opened(path, lambda backend: backend.open(owner), leases)
 
 
 def open_for_reading(path: str) -> Backend:
@@ -39,10 +47,15 @@ def check_path(path: str) -> None:
         )
 
 
-def _opened(path: str, open_it: Callable[[Backend], None]) -> Backend:
+def is_on_server(path: str) -> bool:
+    """Return whether this is the address of a server's database."""
+    return _SERVER.match(path) is not None
+
+
+def _opened(path: str, open_it: Callable[[Backend], None], leases: Leases | None = None) -> Backend:
     check_path(path)
-    is_server = _SERVER.match(path)
-    backend: Backend = _postgres.PostgresBackend(path) if is_server else SqliteBackend(path)
+    server = is_on_server(path)
+    backend: Backend = _postgres.PostgresBackend(path, leases) if server else SqliteBackend(path)
     try:
         open_it(backend)
     except BaseException:

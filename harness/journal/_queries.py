@@ -23,13 +23,13 @@ LAST_EVENT, LAST_ITEM = "last_event", "last_item"
 EVENTS = """
   SELECT a.item AS item, a.id AS id, 1 AS begun, 0 AS ended, 0 AS given_back, NULL AS final,
     a.id AS latest
-  FROM harness_attempts a WHERE a.id >= {first}
+  FROM harness_attempts a WHERE a.id >= {first}{of_attempts}
   UNION ALL
   SELECT e.item, e.id, 0, CASE WHEN e.attempt IS NULL THEN 0 ELSE 1 END,
     CASE WHEN e.status IN ('cancelled', 'unstarted') THEN 1 ELSE 0 END,
     CASE WHEN e.final = 1 THEN e.id END,
     NULL
-  FROM harness_endings e WHERE e.id >= {first}
+  FROM harness_endings e WHERE e.id >= {first}{of_endings}
 """
 
 # A reopened item starts over: what came before no longer counts.
@@ -53,17 +53,30 @@ ALONE = """
     WHERE e.id >= {first} AND e.attempt IS NOT NULL AND e.item IN ({suspects}))
   GROUP BY a.item
 """
-SUSPECTS = "SELECT s.item FROM harness_attempts s WHERE s.id >= {first} AND s.alone = 1"
+SUSPECTS = "SELECT s.item FROM harness_attempts s WHERE s.id >= {first} AND s.alone = 1{of}"
 
 
-def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, Row]:
+def items_of_batch(
+    batch: int, first_event: int, first_item: int, items: Sequence[int] | None = None
+) -> tuple[str, Row]:
     """Return the query for a batch's items, in the order of `harness.journal._index.COLUMNS`.
 
     An item whose input changed appears more than once; the newest comes last.
+
+    Args:
+      batch: The number of the batch.
+      first_event, first_item: The numbers that its records start from.
+      items: The numbers of the only items to look at, at least one; None for all.
     """
     first = int(first_event)
-    history = HISTORY.format(events=EVENTS.format(first=first))
-    alone = ALONE.format(first=first, suspects=SUSPECTS.format(first=first))
+    of = {"a": "", "e": "", "s": "", "i": ""}
+    if items is not None:
+        numbers = ", ".join(str(int(item)) for item in items)
+        of = {name: f" AND {name}.item IN ({numbers})" for name in of}
+        of["i"] = f" AND i.id IN ({numbers})"
+    events = EVENTS.format(first=first, of_attempts=of["a"], of_endings=of["e"])
+    history = HISTORY.format(events=events)
+    alone = ALONE.format(first=first, suspects=SUSPECTS.format(first=first, of=of["s"]))
     # Attempts lost before the item ended no longer make it a suspect.
     query = f"""
       SELECT i.digest, i.id, i.input_hash, coalesce(h.attempts, 0),
@@ -73,7 +86,7 @@ def items_of_batch(batch: int, first_event: int, first_item: int) -> tuple[str, 
       LEFT JOIN ({history}) h ON h.item = i.id
       LEFT JOIN ({alone}) l ON l.item = i.id
       LEFT JOIN harness_endings f ON f.id = h.final
-      WHERE i.id >= ? AND i.batch = ?
+      WHERE i.id >= ? AND i.batch = ?{of["i"]}
       ORDER BY i.digest, i.id
     """
     return query, (first_item, batch)
@@ -107,17 +120,26 @@ def steps_of_batch(
 PARKED = """
   SELECT e.item AS item, max(e.id) AS id
   FROM harness_endings e
-  WHERE e.id >= {first} AND e.error_type = 'ApprovalPending' AND e.final = 0
+  WHERE e.id >= {first} AND e.error_type = 'ApprovalPending' AND e.final = 0{of}
     AND e.id > coalesce((SELECT max(r.id) FROM harness_endings r
       WHERE r.item = e.item AND r.status = 'reopened'), 0)
   GROUP BY e.item
 """
 
 
-def parked_in_batch(first_event: int, first_item: int, batch: int) -> tuple[str, Row]:
-    """Return the query for the items of a batch that wait for approvals, and their records."""
+def parked_in_batch(
+    first_event: int, first_item: int, batch: int, items: Sequence[int] | None = None
+) -> tuple[str, Row]:
+    """Return the query for the items of a batch that wait for approvals, and their records.
+
+    Args:
+      first_event, first_item: The numbers that its records start from.
+      batch: The number of the batch.
+      items: The numbers of the only items to look at, at least one; None for all.
+    """
+    of = "" if items is None else f" AND e.item IN ({', '.join(str(int(item)) for item in items)})"
     query = f"""
-      SELECT p.item, p.id FROM ({PARKED.format(first=int(first_event))}) p
+      SELECT p.item, p.id FROM ({PARKED.format(first=int(first_event), of=of)}) p
       JOIN harness_items i ON i.id = p.item
       WHERE i.id >= ? AND i.batch = ?
     """
@@ -282,7 +304,8 @@ def origin_of(backend: Backend) -> tuple[str, list[Change]]:
     if rows:
         return str(rows[0][0]), []
     origin = secrets.token_hex(16)
-    return origin, [("INSERT INTO harness_meta VALUES (?, ?)", (ORIGIN, origin))]
+    insert = "INSERT INTO harness_meta VALUES (?, ?) ON CONFLICT DO NOTHING"
+    return origin, [(insert, (ORIGIN, origin))]
 
 
 def forgotten_in(backend: Backend) -> dict[str, str]:

@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import attrs
 import outcome
@@ -83,6 +83,17 @@ class Shared:
     """Called in trio's thread with the outcome."""
 
 
+@attrs.frozen
+class Beat:
+    """Something the thread does again and again, between two groups."""
+
+    seconds: float
+    """How long after the last time."""
+    run: Callable[[Backend], object]
+    then: Callable[[BaseException | None], object]
+    """Called in trio's thread each time, with the error that ends the recording."""
+
+
 _Queued = tuple[Rows, Acknowledge] | Shared | WriterJob | None
 """A record, a question, a job, or the end."""
 
@@ -90,8 +101,10 @@ _Queued = tuple[Rows, Acknowledge] | Shared | WriterJob | None
 class Writer:
     """Owns a backend from the first record to the last. Used in one ``trio.run``."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, beat: Beat | None = None) -> None:
         self._backend = backend
+        self._beat = beat
+        self._next_beat = time.monotonic()
         self._token = trio.lowlevel.current_trio_token()
         self._process = os.getpid()
         self._queue: queue.SimpleQueue[_Queued] = queue.SimpleQueue()
@@ -165,6 +178,11 @@ class Writer:
         Cancellation: the job is done anyway; only the wait ends.
         """
         return await self._answered(lambda then: WriterJob(job, then))
+
+    def do(self, job: Callable[[Backend], T], then: Callable[[outcome.Outcome[T]], None]) -> None:
+        """Let the thread do something; ``then`` is called in trio's thread. Call `check` first."""
+        self._hold.begin()
+        self._queue.put(WriterJob(job, then))
 
     async def share(
         self,
@@ -254,7 +272,10 @@ class Writer:
 
     def _work(self) -> None:
         while True:
+            self._beat_if_due()
             following = self._next()
+            if following == "beat":
+                continue
             is_of_group = isinstance(following, (tuple, Shared))
             after = self._write_group(following) if is_of_group else following
             if isinstance(after, WriterJob):
@@ -267,7 +288,7 @@ class Writer:
             self._broken = self._broken or error
         self._tell(self._end)
 
-    def _next(self) -> _Queued:
+    def _next(self) -> _Queued | Literal["beat"]:
         """Wait for what comes next, polling first if the last one came within the polling time."""
         awake_until = time.perf_counter() + LINGER_SECONDS
         while self._lingers:
@@ -276,9 +297,24 @@ class Writer:
             except queue.Empty:
                 time.sleep(0)  # Releases the GIL for trio's thread.
             self._lingers = time.perf_counter() < awake_until
-        following = self._queue.get()
+        left = None if self._beat is None else max(0.0, self._next_beat - time.monotonic())
+        try:
+            following = self._queue.get(timeout=left)
+        except queue.Empty:
+            return "beat"
         self._lingers = time.perf_counter() < awake_until
         return following
+
+    def _beat_if_due(self) -> None:
+        beat = self._beat
+        if beat is None or self._broken is not None or time.monotonic() < self._next_beat:
+            return
+        try:
+            beat.run(self._backend)
+        except BaseException as error:
+            self._broken = error
+        self._next_beat = time.monotonic() + beat.seconds
+        self._tell(beat.then, self._broken)
 
     def _write_group(self, first: _Queued) -> WriterJob | tuple[()] | None:
         """Write everything in the queue up to a job; return that job.

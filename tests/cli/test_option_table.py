@@ -110,10 +110,13 @@ def test_fields_and_settings_are_told_from_the_others() -> None:
 
 
 def batch(**options: Any) -> BatchOptions:
-    """Return options that are all left out but these."""
+    """Return options that are all left out but these and the output."""
     flags = ("skip_bad", "resume", "retry_failed", "keep_logs", "force", "ordered")
-    names = (field.name for field in attrs.fields(BatchOptions))
-    return BatchOptions(**{**dict.fromkeys(names), **dict.fromkeys(flags, False), **options})
+    none = {
+        **dict.fromkeys(field.name for field in attrs.fields(BatchOptions)),
+        **dict.fromkeys(flags, False),
+    }
+    return BatchOptions(**{**none, "output": "out.jsonl", **options})
 
 
 def test_a_journal_goes_on_only_with_the_settings_it_was_begun_with() -> None:

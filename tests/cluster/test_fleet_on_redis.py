@@ -384,6 +384,18 @@ async def test_a_changed_limit_is_everybodys(autojump_clock: MockClock, redis: L
             assert late.statistics().dimensions["requests"].limit == 60
 
 
+async def test_a_lower_limit_that_the_provider_states_is_everybodys(
+    autojump_clock: MockClock, redis: LuaRedis
+) -> None:
+    async with fleet(redis, 2, requests_per_minute=600) as [one, other]:
+        async with one.reserve() as reservation:
+            headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59"}
+            reservation.settle(status=200, headers=headers)
+        await trio.sleep(5)
+        assert one.statistics().dimensions["requests"].limit == 60
+        assert other.statistics().dimensions["requests"].limit == 60
+
+
 async def test_the_line_of_a_process_has_priorities(
     autojump_clock: MockClock, redis: LuaRedis
 ) -> None:

