@@ -26,7 +26,7 @@ from harness.evals._judge import output_of
 from harness.evals._sample import Sample, as_samples
 from harness.evals._score import SampleScore, ScoreValue
 from harness.evals._scorers import Scorer, checked_score, is_async, named_scorers
-from harness.evals._sweep import Choices, Sweep, named_choices
+from harness.evals._sweep import Choices, Sweep, check_takes, named_choices
 from harness.fanout import Limit, Result, fan_out
 from harness.policies import Attempt, BestEffort, JoinPolicy
 from harness.runs._functions import check_callable, name_of
@@ -182,7 +182,8 @@ async def sweep(
     Raises:
       ValueError: as for `evaluate`; or if there is nothing to choose from, or two choices have the
         same name.
-      TypeError: as for `evaluate`; or if a choice that is neither text nor number has no name.
+      TypeError: as for `evaluate`; if `fn` doesn't take the arguments; or if a choice
+        that is neither text nor number has no name.
       FanOutError, JournalError, RuntimeError: as for `evaluate`.
 
     Checkpoint: always.
@@ -203,6 +204,7 @@ async def sweep(
             f"sweep(over=...) has nothing to choose from in {dict(over)!r}; give each argument at "
             "least one value, as in over={'model': ['small', 'large']}"
         )
+    check_takes(fn, named)
     options = _Options(
         limit=limit, each=each, judging=judging, policy=policy, journal=journal, failed=failed
     )

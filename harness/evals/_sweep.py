@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import attrs
 
 from harness.evals._evaluation import Evaluation, mean_table
+from harness.runs._functions import name_of
 
 Choice: TypeAlias = str | int | float | bool | None
 """What can be chosen without a name: its text is the name."""
@@ -40,6 +42,25 @@ def named_choices(argument: str, given: Choices) -> dict[str, Any]:
             raise ValueError(f"sweep(over=...) has two choices of {argument!r} named {name!s}")
         found[str(name)] = value
     return found
+
+
+def check_takes(fn: Callable[..., Any], arguments: Iterable[str]) -> None:
+    """Refuse a function that can't be called with an input and these keyword arguments.
+
+    Raises:
+      TypeError: saying how it would be called.
+    """
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # It doesn't say what it takes.
+        return
+    try:
+        signature.bind(None, **dict.fromkeys(arguments))
+    except TypeError as error:
+        named = ", ".join(f"{one}=..." for one in arguments)
+        raise TypeError(
+            f"sweep() calls {name_of(fn)}(input, {named}), but that is refused: {error}"
+        ) from None
 
 
 @attrs.frozen(repr=False)

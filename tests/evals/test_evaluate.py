@@ -462,6 +462,21 @@ async def test_a_sweep_over_numbers_names_them_by_their_text(autojump_clock: Moc
     assert "0.5/True" in str(found)
 
 
+async def test_a_sweep_over_what_the_function_does_not_take_is_refused_before_a_call() -> None:
+    called = False
+
+    async def answer(number: int, *, model: str) -> str:
+        nonlocal called
+        await trio.lowlevel.checkpoint()
+        called = True
+        return "0"
+
+    for over in ({"model": ["a"], "prompt": ["b"]}, {"prompt": ["b"]}):
+        with pytest.raises(TypeError, match=r"sweep\(\) calls answer\(input, .*'(model|prompt)'"):
+            await sweep(answer, SAMPLES, over=over, scorers=["exact"])
+    assert not called
+
+
 @pytest.mark.parametrize(
     ("choices", "says"),
     [
