@@ -547,4 +547,4 @@ def _differences(stated: dict[str, Any], wanted: dict[str, Any]) -> str:
 def _in_words(key: str, value: Any) -> str:
     if key != "rates":
         return repr(value)
-    return ", ".join(f"{amount:g} {name} in {period:g} s" for name, amount, period in value)
+    return ", ".join(f"{amount:,.15g} {name} in {period:,.15g} s" for name, amount, period in value)
