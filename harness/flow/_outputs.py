@@ -94,7 +94,7 @@ class Outputs:
         """
         # harness: shared (there is one of these for each item)
         self._record = record = walker.record
-        self._run = run = current_run()
+        self._run = run = current_run()  # harness: shared (there is one of these for each item)
         run._why_cut = self._why_cut
         try:
             async with trio.open_nursery() as nursery:

@@ -251,9 +251,19 @@ def is_added_by_instances(change: Change, annotation: ast.expr | None, source: S
         and isinstance(change.target, ast.Attribute)
         and ast.unparse(change.target.value) == first_parameter(method)
         and not _is_keyed(change.node)
-        and (uses_argument(change.node, method, 1) or change.how.endswith("] +="))
+        and (
+            uses_argument(change.node, method, 1)
+            or change.how.endswith("] +=")
+            or _adds_what_it_made(change.node)
+        )
         and "classmethod" not in {ast.unparse(one) for one in method.decorator_list}
     )
+
+
+def _adds_what_it_made(node: ast.AST) -> bool:
+    """Return whether more than constants is given to a call that adds."""
+    given = node.args if isinstance(node, ast.Call) else []
+    return any(isinstance(one, ast.Name) for argument in given for one in ast.walk(argument))
 
 
 def _place(node: ast.AST, *, last: bool) -> tuple[int, int]:
