@@ -62,8 +62,8 @@ if ARGV[4] ~= '0' then redis.call('SET', KEYS[2], table.concat(answer, ' '), 'PX
 return answer
 """
 
-# An effect is a hash: its state, its idempotency key, its value, who carries it out, until when, and
-# the state that it had before. One that is unknown is left to a single process to look into.
+# An effect is a hash: its state, its idempotency key, its value, who carries it out, until when,
+# and the state that it had before. One that is unknown is left to a single process to look into.
 _INTEND = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
@@ -88,7 +88,9 @@ redis.call('HSET', KEYS[1], 'state', ARGV[1], 'value', ARGV[2], 'owner', '')
 return {ARGV[2]}
 """
 _LET_GO_OF_EFFECT = """
-if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then redis.call('HSET', KEYS[1], 'until', '0') end
+if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then
+  redis.call('HSET', KEYS[1], 'until', '0')
+end
 return {'ok'}
 """
 _RENEW_EFFECT = """
