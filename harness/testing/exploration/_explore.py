@@ -41,7 +41,7 @@ from harness.testing.schedules._other_loops import was_refused_by_loop
 from harness.testing.schedules._permits import noted
 from harness.testing.schedules._task_cancels import Usual, with_cancels
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
-from harness.testing.schedules._ways import Way, check_way
+from harness.testing.schedules._ways import DRAWN, Way, check_way
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +62,7 @@ class _Exploration:
     backend: Kind | None = attrs.field(kw_only=True)
     cancel: bool = attrs.field(default=False, kw_only=True)
     """Whether tasks are cancelled."""
-    search: Mapping[str, Any] = attrs.field(default=MappingProxyType({}), kw_only=True)
+    search: dict[str, Any] = attrs.field(factory=dict[str, Any], kw_only=True)
     """How to search, as `find_schedule` takes it."""
     judge: Callable[[ScheduleRun], BaseException | None] = attrs.field(
         default=lambda run: judge(run), kw_only=True
@@ -303,7 +303,7 @@ def _decorator(
     schedule: str | None,
     backend: Kind | None,
     cancel: bool = False,
-    search: Mapping[str, Any] = MappingProxyType({}),
+    search: dict[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """Return the decorator of this name; or the test that it explores, if that is given."""
     if not isinstance(seed, int) or isinstance(seed, bool):
@@ -317,7 +317,7 @@ def _decorator(
         schedule=replayed,
         backend=kind,
         cancel=cancel,
-        search=search,
+        search=search or {},
     )
     decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
@@ -335,7 +335,7 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
         )
 
     def work(args: Any, kwargs: Any) -> Callable[[Callable[[], None]], None]:
-        asked = attrs.evolve(exploration, **{**_asked_by_session(), **_override.get()})
+        asked = attrs.evolve(exploration, **{**_asked_by_session(exploration), **_override.get()})
         # Markers may stand above the decorator.
         asked = attrs.evolve(asked, backend=asked.backend or kind_by_marker(explored))
         return functools.partial(_explore, test, args, kwargs, asked)
@@ -356,12 +356,17 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
     return explored
 
 
-def _asked_by_session() -> dict[str, Any]:
-    """Return what pytest's command line asks for."""
+def _asked_by_session(exploration: _Exploration) -> dict[str, Any]:
+    """Return what pytest's command line asks for of this exploration."""
     wishes = asked_of_session()
     changes: dict[str, Any] = {}
     if wishes.schedules is not None:
         changes["schedules"] = wishes.schedules
+    # Cancels and replies are searched in one way only.
+    if wishes.search and exploration.decorator == "explore_schedules" and not exploration.cancel:
+        changes["search"] = exploration.search | {"search": wishes.search}
+        if wishes.search not in DRAWN:
+            changes["search"]["enough_below"] = None
     # The strings of assert_isolated begin otherwise: they first say which inputs they are about.
     if wishes.schedule is not None and wishes.schedule.startswith("h"):
         changes["schedule"] = Schedule.parse(wishes.schedule)
