@@ -36,9 +36,11 @@ from harness.testing.schedules._kinds import (
     globals_used,
     is_plain,
     kind_by_marker,
+    probable_kind,
 )
 from harness.testing.schedules._other_loops import was_refused_by_loop
 from harness.testing.schedules._permits import noted
+from harness.testing.schedules._run_schedule import of_its_kind
 from harness.testing.schedules._task_cancels import Usual, with_cancels
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
 from harness.testing.schedules._ways import DRAWN, Way, check_way
@@ -467,8 +469,7 @@ def _explore(
                 if cancel:
                     # What it does without a cancel is no fault of one.
                     run_schedule(run, backend=asked.backend)
-                    state.put_back()
-                _replay(name, run, asked.schedule, asked.backend)
+                _replay(name, run, asked.schedule, asked.backend, state.put_back)
                 return
             if asked.decorator == _CANCELLATIONS:
                 found = find_cancel(
@@ -542,10 +543,19 @@ def judge(run: ScheduleRun) -> BaseException | None:
 
 
 def _replay(
-    name: str, program: Callable[[], Any], schedule: Schedule, backend: Kind | None
+    name: str,
+    program: Callable[[], Any],
+    schedule: Schedule,
+    backend: Kind | None,
+    put_back: Callable[[], None],
 ) -> None:
     """Run one schedule."""
-    run = run_schedule(program, schedule, backend=backend)
+
+    def begin(kind: Kind) -> ScheduleRun:
+        put_back()  # If it turns out to be of another kind, it has been begun before.
+        return run_schedule(program, schedule, backend=kind)
+
+    run = begin(backend) if backend else of_its_kind(probable_kind(program), begin)
     error = judge(run)
     diverged = run.diverged_at
     if error is None and diverged is None:

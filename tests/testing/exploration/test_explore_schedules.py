@@ -1,5 +1,6 @@
 """The decorator: any async test, under many schedules, with a report that can be acted on."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -280,6 +281,28 @@ async def test_options_from_outside_come_first() -> None:
     assert runs == 10
     await test()
     assert runs == 15
+
+
+async def test_a_replay_of_what_is_begun_twice_starts_from_the_same_state() -> None:
+    """It met what had been left before its first wait showed that it is of asyncio."""
+
+    @explore_schedules
+    async def test(numbers: list[int]) -> None:
+        numbers.append(1)
+        await _waits_in_asyncio()
+        assert numbers != [1]
+
+    with pytest.raises(ScheduleError, match=r"assert \[1\] != \[1\]") as caught:
+        await test([])
+    with (
+        exploring_with(schedule=caught.value.schedule),
+        pytest.raises(ScheduleError, match="under the schedule that was given"),
+    ):
+        await test([])
+
+
+async def _waits_in_asyncio() -> None:
+    await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(
