@@ -131,8 +131,9 @@ async def assert_isolated(
 
     Args:
       agent_fn: An async function of one argument, or anything called like one: a bound method, a
-        partial, an agent. A plain function is run in a thread for each input, one at a time, with
-        the threads switched where others could notice.
+        partial, an agent. At once with others, a plain function is run in a thread for each input,
+        one at a time, with the threads switched where others could notice; after others, in the
+        same thread.
       inputs: What it is called with: one input for each run. A single one is run twice at once.
       schedules: How many schedules to try.
       seed: What they are drawn from: the same seed tries the same schedules.

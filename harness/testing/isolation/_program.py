@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import attrs
@@ -23,6 +24,8 @@ from harness.testing.isolation._watch import member
 from harness.testing.schedules import Kind, faultable
 from harness.testing.schedules._control import controlled
 from harness.testing.schedules._strand import RETURNED_AWAITABLE, close_unawaited
+from harness.testing.schedules._thread_pools import pool_of
+from harness.testing.schedules._threads import current_strand, own_context
 
 AgentFunction = Callable[[Any], Any]
 """An async function of one argument, or a plain one, which is run in a thread."""
@@ -136,7 +139,10 @@ class AsyncioProgram(Program):
 
 
 class ThreadedProgram(Program):
-    """The same with plain functions, each in a thread of its own, where a run owns only state."""
+    """The same with plain functions in threads, where a run owns only state.
+
+    Runs at once have a thread each.
+    """
 
     def __call__(self) -> Any:
         """Run it once; nothing in it waits for a loop."""
@@ -145,6 +151,22 @@ class ThreadedProgram(Program):
         except StopIteration as stop:
             return stop.value
         raise AssertionError("a program of threads waited for a loop")
+
+    async def _all(self, run: Run | None) -> None:
+        if not self.in_turn:
+            await self._at_once(self.members, run)
+            return
+        # One thread for all, as in a pool: it keeps what one run leaves for the next.
+        here = current_strand()
+        assert here is not None
+        for index in self.members:
+            member.set(index)
+            strand = here.crew.begin(self.name_of(index), run_name(index), own_context())
+            work = partial(self._in_thread, index, run)
+            pool_of(here.crew, ThreadedProgram).run(strand, work)
+            while not strand.done:
+                here.crew.wait(here, partial(getattr, strand, "done"), None, joins=True)
+        member.set(None)
 
     async def _at_once(self, group: Sequence[int], run: Run | None) -> None:
         threads: list[threading.Thread] = []
