@@ -13,9 +13,11 @@ import gc
 import inspect
 import itertools
 import os
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -89,6 +91,20 @@ def mock_clock() -> MockClock:
 def autojump_clock() -> MockClock:
     """A virtual clock that jumps to the next deadline when every task waits."""
     return MockClock(autojump_threshold=0)
+
+
+@pytest.fixture
+def clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Be in an empty folder, and forget afterwards what was imported from it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        # Not what came from elsewhere: the clients of providers take a second to import.
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -56,8 +56,7 @@ class RayCluster(AsyncWithOnly):
 
     Entering raises:
       ImportError: if Ray isn't installed.
-      ClusterError: if the cluster can't be reached, no worker can be started, or ``deps`` can't be
-        sent there or raises.
+      ClusterError: if no worker can be started, or ``deps`` can't be sent there or raises.
 
     Checkpoint: entering and leaving always are one.
 

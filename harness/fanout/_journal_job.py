@@ -109,7 +109,7 @@ class JournaledJob(Job):
     def __init__(self, index: int, item: Any, key: Any, entry: Entry) -> None:
         super().__init__(index, item)
         self.key = key
-        self.name = str(key)
+        self.name: str = str(key)
         self.entry = entry
         self.open = []
         self.is_begun = self.alone = False

@@ -11,7 +11,7 @@ from harness._words import masked, masked_repr_of
 from harness.errors import JournalError
 from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
-from harness.fanout._kept import BYTES_PER_ITEM, Kept
+from harness.fanout._kept import BYTES_PER_ITEM, ItemLogs, Kept
 from harness.runs import Event, Run
 from harness.runs._observers import Observer
 
@@ -32,7 +32,8 @@ class ItemKeeper:
     def __init__(self, records: Records, job: JournaledJob) -> None:
         self._records = records
         self._job = job
-        self.logs = logs = records.logs
+        logs = records.logs
+        self.logs: ItemLogs | None = logs
         """What is kept besides files; None: nothing."""
         self._bytes_left = BYTES_PER_ITEM if logs is None else logs.bytes_per_item
         self._stated = 0

@@ -30,17 +30,17 @@ class Records:
     """What one fan-out has on its way to a journal."""
 
     def __init__(self, logs: ItemLogs | None = None) -> None:
-        self.logs = logs
+        self.logs: ItemLogs | None = logs
         """What is kept of what items say; None: only files."""
         self.batch: FanOutBatch
         """This fan-out's part of the journal, once it is open."""
         self.host: Writing
         """The fan-out, once it begins."""
-        self.under_way = 0
+        self.under_way: int = 0
         """Records the journal has not called back for yet."""
         self.failure: Exception | None = None
         """The error that ends everything: the journal, or an item in it, can't be written."""
-        self.news = trio.Event()
+        self.news: trio.Event = trio.Event()
         """Set when the clerk has something to do."""
         self.has_clerk = False
         """Whether there is a clerk. After a cut there is none, while items still end."""

@@ -64,9 +64,9 @@ class ItemSteps:
         """Set when the latest record is durable; None if there is none."""
         self.here: str | None = None
         """The step that it is at, or ended with."""
-        self.keeper = keeper
+        self.keeper: ItemKeeper = keeper
         """What keeps things with its item."""
-        self.meter = meter
+        self.meter: Recorded = meter
         """What its item's runs report their usage to."""
 
     @property

@@ -24,7 +24,7 @@ class Wait:
     def __init__(self, run: Run, reason: str, on: str, held_by: tuple[str, ...] = ()) -> None:
         self._run = run
         self._reason = reason
-        self.number = next(_numbers)
+        self.number: int = next(_numbers)
         """Tells it from all other waits of this process."""
         self.by: str | None = None
         """The id of the run that ended it, once that is known."""

@@ -374,10 +374,8 @@ async def test_show_tells_all_of_one_item(
     assert "already exists, and nothing is overwritten" in capsys.readouterr().err
 
 
-def test_batch_keeps_logs_if_asked_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("clean_imports")
+def test_batch_keeps_logs_if_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
     code = (
         "import logging\nasync def answer(line):\n    logging.getLogger('a').info('at %s', line)\n"
     )
