@@ -24,8 +24,7 @@ from harness.testing.isolation._watch import member
 from harness.testing.schedules import Kind, faultable
 from harness.testing.schedules._control import controlled
 from harness.testing.schedules._strand import RETURNED_AWAITABLE, close_unawaited
-from harness.testing.schedules._thread_pools import pool_of
-from harness.testing.schedules._threads import current_strand, own_context
+from harness.testing.schedules._thread_pools import run_in_pool
 
 AgentFunction = Callable[[Any], Any]
 """An async function of one argument, or a plain one, which is run in a thread."""
@@ -157,15 +156,9 @@ class ThreadedProgram(Program):
             await self._at_once(self.members, run)
             return
         # One thread for all, as in a pool: it keeps what one run leaves for the next.
-        here = current_strand()
-        assert here is not None
         for index in self.members:
             member.set(index)
-            strand = here.crew.begin(self.name_of(index), run_name(index), own_context())
-            work = partial(self._in_thread, index, run)
-            pool_of(here.crew, ThreadedProgram).run(strand, work)
-            while not strand.done:
-                here.crew.wait(here, partial(getattr, strand, "done"), None, joins=True)
+            run_in_pool(self, self.name_of(index), partial(self._in_thread, index, run))
         member.set(None)
 
     async def _at_once(self, group: Sequence[int], run: Run | None) -> None:
