@@ -90,6 +90,8 @@ class Compared:
     seconds: list[float] = attrs.field(factory=lambda: [0.0, 0.0])
     """What the items that both have took, before and after."""
     tokens: list[int] = attrs.field(factory=lambda: [0, 0])
+    has_costs: list[bool] = attrs.field(factory=lambda: [False, False])
+    """Whether anything says what they cost, before and after."""
     cost_usd: list[float] = attrs.field(factory=lambda: [0.0, 0.0])
 
     def as_json(self) -> dict[str, Any]:
@@ -120,6 +122,7 @@ class Comparison:
         found.after += 1
         for at, one in enumerate((before, after)):
             found.seconds[at] += one.seconds
+            found.has_costs[at] |= one.tokens is not None or one.cost_usd is not None
             found.tokens[at] += one.tokens or 0
             found.cost_usd[at] += one.cost_usd or 0
         told = list(_ending(before, after))
@@ -392,9 +395,9 @@ def _totals(found: Compared, names: tuple[str, str]) -> Iterator[str]:
     )
     yield ", ".join(f"{found.kinds[kind]:,} {words}" for kind, words in KINDS.items())
     figures = [f"{found.seconds[0]:,.1f} s -> {found.seconds[1]:,.1f} s"]
-    if any(found.tokens):
+    if all(found.has_costs) and any(found.tokens):
         figures.append(f"{found.tokens[0]:,} -> {found.tokens[1]:,} tokens")
-    if any(found.cost_usd):
+    if all(found.has_costs) and any(found.cost_usd):
         figures.append(f"${found.cost_usd[0]:,.4f} -> ${found.cost_usd[1]:,.4f}")
     yield f"the items of both took {', '.join(figures)}"
 

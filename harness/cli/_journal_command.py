@@ -156,7 +156,8 @@ def _line_of(item: JournalItem) -> str:
 
 
 def _chosen(reader: JournalReader, batch: str, where: Where | None) -> Iterator[JournalItem]:
-    for item in reader.items(batch):
+    needs_input = where is not None and where.needs_input
+    for item in reader.items(batch, details=needs_input):
         if where is None or where.matches(of_item(item).field):
             yield item
 

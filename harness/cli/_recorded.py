@@ -27,6 +27,8 @@ class RecordedResult:
 
     key: str | int
     status: str
+    input: Any = None
+    """What the item was; None if that wasn't recorded, or not read."""
     value: Any
     error: str | None
     attempts: int
@@ -46,7 +48,7 @@ class RecordedResult:
 
 
 def results_in(
-    path: str, *, batch: str | None, without_key: Callable[[], None]
+    path: str, *, batch: str | None, without_key: Callable[[], None], inputs: bool = False
 ) -> Iterator[RecordedResult]:
     """Yield what became of a batch's items.
 
@@ -55,13 +57,14 @@ def results_in(
       batch: Its name in the journal; None if there is only one.
       without_key: Called for each line of an output that has no key, as that of a record that
         couldn't be read; it is left out.
+      inputs: Whether to read what the items were as well, which takes longer.
 
     Raises:
       InputError: if it is neither, or can't be read.
     """
     if is_journal(path):
         with journal_errors_told(), read_journal(path) as reader:
-            for item in reader.items(batch_in(reader, batch)):
+            for item in reader.items(batch_in(reader, batch), details=inputs):
                 yield of_item(item)
     else:
         yield from _in_output(path, without_key)
@@ -72,6 +75,7 @@ def of_item(item: JournalItem) -> RecordedResult:
     return RecordedResult(
         key=item.key,
         status=item.status,
+        input=None if item.input_text is None else _read(item.input_text),
         value=_value_of(item),
         error=item.error,
         error_type=item.error_type,
@@ -90,10 +94,7 @@ def _value_of(item: JournalItem) -> Any:
     text = item.shown_value_text
     if text is None or item.status != "ok":
         return None
-    try:
-        return json.loads(text)
-    except Exception:  # Text of the caller's own encode=, for instance.
-        return text
+    return _read(text)
 
 
 def _in_output(path: str, without_key: Callable[[], None]) -> Iterator[RecordedResult]:
@@ -125,6 +126,7 @@ def _of_line(told: dict[str, Any], *, is_csv: bool) -> RecordedResult:
     return RecordedResult(
         key=told["key"],
         status=told["status"],
+        input=told.get("input"),
         value=told.get("value"),
         error=error,
         error_type=None if error is None else kind,
@@ -140,7 +142,7 @@ def _of_line(told: dict[str, Any], *, is_csv: bool) -> RecordedResult:
 def _read(text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # Text of the caller's own encode=, for instance.
         return text
 
 

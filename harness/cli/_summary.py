@@ -159,7 +159,9 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
     items = "1 item" if tally.done == 1 else f"{tally.done:,} items"
     if tally.kept:
         items += f" ({tally.kept:,} of them from the journal)"
-    pace = f"{report.seconds:.1f} s ({rate(report.items_per_second)})"
+    pace = f"{report.seconds:.1f} s"
+    if tally.done > tally.kept:
+        pace += f" ({rate(report.items_per_second)})"
     lines = [f"{items} in {pace}: {', '.join(endings)}{retries}"]
     if not tally.done and not report.errors and not report.interrupted:
         lines.append("the input has no records")

@@ -123,6 +123,8 @@ class _Finding:
     def __init__(self, options: VerifyOptions, fields: list[RecordField]) -> None:
         self._options = options
         self._fields = fields
+        self._excluded: set[str] = set()
+        """The keys of the results that --where leaves out."""
         self.notes: list[str] = []
         """What was found on the way, a sentence each."""
 
@@ -154,8 +156,15 @@ class _Finding:
             nonlocal unreadable
             unreadable += 1
 
-        for found in results_in(options.results, batch=options.batch, without_key=without_key):
-            if where is None or where.matches(found.field):
+        for found in results_in(
+            options.results,
+            batch=options.batch,
+            without_key=without_key,
+            inputs=where is not None and where.needs_input,
+        ):
+            if where is not None and not where.matches(found.field):
+                self._excluded.add(str(found.key))
+            else:
                 # The item stands for its record until that is found.
                 yield Recorded(
                     key=str(found.key),
@@ -189,7 +198,7 @@ class _Finding:
         for record in self._records():
             status = None if record.problem is not None else sample.status_of(record.key)
             if status is None:
-                if record.problem is None:
+                if record.problem is None and record.key not in self._excluded:
                     missing.append(record.key)
                 continue
             counts[status] += 1

@@ -23,6 +23,7 @@ from harness.cli._errors import InputError
 FIELDS = (
     "key",
     "status",
+    "input",
     "value",
     "error",
     "error_type",
@@ -56,8 +57,9 @@ FieldOf = Callable[[str], Any]
 Test = Callable[[FieldOf], Any]
 
 _ALLOWED = (
-    f"allowed are the fields {', '.join(FIELDS)}; value.name and value[0]; texts, numbers, True, "
-    "False, None and lists of them; == != < <= > >= in, not in, is None; and, or, not; and "
+    f"allowed are the fields {', '.join(FIELDS)}; value.name, value[0] and the same of "
+    "input; texts, numbers, True, False, None and lists of them; == != < <= > >= in, not in, "
+    "is None; and, or, not; and "
     '.startswith("..."), .endswith("...") and .matches("...*...")'
 )
 
@@ -72,7 +74,10 @@ class Where:
           InputError: pointing at the place that isn't allowed, and saying what is.
         """
         self.text = text
-        self._test = _Reader(text).read()
+        reader = _Reader(text)
+        self._test = reader.read()
+        self.needs_input = "input" in reader.named
+        """Whether it names what items were, which takes longer to read."""
 
     def matches(self, field_of: FieldOf) -> bool:
         """Return whether the expression holds for an item, given its fields."""
@@ -94,6 +99,8 @@ class _Reader:
         # A line break counts as a space, so that there is one line to point into.
         self._text = " ".join(text.splitlines()).strip()
         self._nodes = 0
+        self.named: set[str] = set()
+        """The fields that it names."""
 
     def read(self) -> Test:
         text = self._text
@@ -195,8 +202,11 @@ class _Reader:
         name = node.id
         if name not in FIELDS:
             raise self._refused(
-                node, f'{name} is not a field; if it is a text, put it in quotes: "{name}"'
+                node,
+                f'{name} is not a field; if it is a text, put it in quotes: "{name}"; if it is '
+                f"part of the record, write input.{name}, and of its result, value.{name}",
             )
+        self.named.add(name)
         return lambda field_of: field_of(name)
 
     def _constant(self, node: ast.Constant, depth: int) -> Test:
@@ -220,8 +230,8 @@ class _Reader:
         base: ast.expr = node
         while isinstance(base, ast.Attribute | ast.Subscript):
             base = base.value
-        if not (isinstance(base, ast.Name) and base.id == "value"):
-            raise self._refused(node, "only value has parts")
+        if not (isinstance(base, ast.Name) and base.id in ("input", "value")):
+            raise self._refused(node, "only input and value have parts")
         whole = self._test(node.value, depth)
         return lambda field_of: _part_of(whole(field_of), place)
 

@@ -26,7 +26,7 @@ from harness.evals._judge import output_of
 from harness.evals._sample import Sample, as_samples
 from harness.evals._score import SampleScore, ScoreValue
 from harness.evals._scorers import Scorer, checked_score, is_async, named_scorers
-from harness.evals._sweep import Choices, Sweep
+from harness.evals._sweep import Choices, Sweep, check_takes, named_choices
 from harness.fanout import Limit, Result, fan_out
 from harness.policies import Attempt, BestEffort, JoinPolicy
 from harness.runs._functions import check_callable, name_of
@@ -163,8 +163,8 @@ async def sweep(
       fn: An async function of a sample's input that takes a keyword argument for each name in
         ``over``, as in ``fn(input, model=..., prompt=...)``.
       samples: As for `evaluate`.
-      over: What there is to choose, by the name of the argument: texts, or a mapping from names to
-        values of any kind.
+      over: What there is to choose, by the name of the argument: texts and numbers, or a mapping
+        from names to values of any kind.
       scorers: As for `evaluate`; so are all other arguments.
       repeats: How often each sample is asked, of each combination.
       limit: Calls in flight at most, over all combinations.
@@ -180,8 +180,11 @@ async def sweep(
       An evaluation of each combination.
 
     Raises:
-      ValueError: as for `evaluate`; or if there is nothing to choose from.
-      TypeError, FanOutError, JournalError, RuntimeError: as for `evaluate`.
+      ValueError: as for `evaluate`; or if there is nothing to choose from, or two choices have the
+        same name.
+      TypeError: as for `evaluate`; if `fn` doesn't take the arguments; or if a choice
+        that is neither text nor number has no name.
+      FanOutError, JournalError, RuntimeError: as for `evaluate`.
 
     Checkpoint: always.
 
@@ -189,10 +192,7 @@ async def sweep(
     """
     check_callable("sweep()", fn)
     refuse_outside_trio("sweep() was called")
-    named = {
-        argument: dict(values) if isinstance(values, Mapping) else {one: one for one in values}
-        for argument, values in over.items()
-    }
+    named = {argument: named_choices(argument, values) for argument, values in over.items()}
     cells = {
         tuple(chosen for chosen, _ in cell): {
             argument: value for argument, (_, value) in zip(named, cell, strict=True)
@@ -204,6 +204,7 @@ async def sweep(
             f"sweep(over=...) has nothing to choose from in {dict(over)!r}; give each argument at "
             "least one value, as in over={'model': ['small', 'large']}"
         )
+    check_takes(fn, named)
     options = _Options(
         limit=limit, each=each, judging=judging, policy=policy, journal=journal, failed=failed
     )

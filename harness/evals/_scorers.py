@@ -212,7 +212,10 @@ def named_scorers(
     for name, one in pairs:
         scorer = BY_NAME.get(one) if isinstance(one, str) else one
         if scorer is None:
-            raise ValueError(f"there is no scorer {one!r}; there are {', '.join(BY_NAME)}")
+            raise ValueError(
+                f"there is no scorer {one!r}; there are {', '.join(BY_NAME)}, and functions of "
+                "your own"
+            )
         if not callable(scorer) or isinstance(scorer, type):
             raise TypeError(
                 f"a scorer is called with a sample and an output, and {one!r} can't be; give a "

@@ -551,8 +551,8 @@ class JournalReader:
             more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
             raise JournalError(
                 f"the batch {batch!r} of the journal {self.name!r} has no item "
-                f"{', '.join(missing[:3])}{more}; nothing was changed (a number and its text are "
-                "different keys: 1 and '1')"
+                f"{', '.join(missing[:3])}{more} (a number and its text are different "
+                "keys: 1 and '1')"
             )
         return list(found.values())
 

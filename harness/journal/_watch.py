@@ -75,7 +75,7 @@ class BatchProgress:
     """The keys of those that have been in flight longest, and when they began."""
 
     per_second: float
-    """Items that ended per second during the last minute before `at`."""
+    """Items that ended per second in this session, during the last minute before `at`."""
 
     attempts: int
     """Attempts over all sessions."""
@@ -147,12 +147,12 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
     [(ok, recent, ended, tokens, cost_usd)] = backend.fetch(
         f"""
         SELECT sum(CASE WHEN e.final = 1 AND e.status = 'ok' THEN 1 ELSE 0 END),
-          sum(CASE WHEN e.final = 1 AND e.ended_at >= ? THEN 1 ELSE 0 END),
+          sum(CASE WHEN e.final = 1 AND e.session = ? AND e.ended_at >= ? THEN 1 ELSE 0 END),
           sum(CASE WHEN e.attempt IS NOT NULL AND e.session = ? THEN 1 ELSE 0 END),
           sum(e.tokens), sum(e.cost_usd)
         FROM harness_endings e WHERE e.id >= {first_event} AND e.session IN {ours}
         """,
-        (now - RECENT_SECONDS, session),
+        (session, now - RECENT_SECONDS, session),
     )
     [(attempts, begun)] = backend.fetch(
         "SELECT count(*), sum(CASE WHEN a.session = ? THEN 1 ELSE 0 END) FROM harness_attempts a "

@@ -96,6 +96,17 @@ def test_the_status_is_that_of_diff(capsys: pytest.CaptureFixture[str]) -> None:
     assert "none.jsonl, line 1, is not a result" in diff(capsys, "a.jsonl", "none.jsonl", code=2)[0]
 
 
+def test_costs_that_one_of_the_two_does_not_record_are_not_told_as_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write("a.jsonl", line("a", 1, tokens=10, cost_usd=0.1))
+    write("b.jsonl", line("a", 1))
+    for names in (("a.jsonl", "b.jsonl"), ("b.jsonl", "a.jsonl")):
+        assert diff(capsys, *names, code=0)[-1] == "the items of both took 0.1 s -> 0.1 s"
+    write("b.jsonl", line("a", 1, tokens=0))
+    assert "10 -> 0 tokens" in diff(capsys, "a.jsonl", "b.jsonl", code=0)[-1]
+
+
 def test_what_steers_a_terminal_or_breaks_a_table_is_escaped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

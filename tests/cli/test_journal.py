@@ -122,6 +122,9 @@ def test_a_resumed_batch_runs_what_is_not_done_and_writes_all(
     assert "in all: 3 items (2 ok, 1 failed), 3 attempts, " in said
     assert " in 2 sessions\n" in said
     assert os.listdir() == [name for name in os.listdir() if not name.endswith(".part")]
+    assert batch("--resume") == 1
+    said = capsys.readouterr().err
+    assert re.search(r"3 items \(3 of them from the journal\) in \S+ s: 2 ok", said), "no pace"
 
 
 def test_shuffled_appended_and_changed_records(folder: Path) -> None:

@@ -50,6 +50,10 @@ PLAIN: list[tuple[str, Callable[[Fields], Any]]] = [
     ("tokens > -1", lambda one: less(-1, one["tokens"])),
     ('value.topic == "refund"', lambda one: topic(one) == "refund"),
     ('value["topic"] != None', lambda one: topic(one) is not None),
+    (
+        'input.topic == "refund"',
+        lambda one: isinstance(one["input"], dict) and one["input"]["topic"] == "refund",
+    ),
     ("value.topic < 3", lambda one: less(topic(one), 3)),
     ("value.topic", lambda one: bool(topic(one))),
     (
@@ -89,6 +93,7 @@ def drawn(draw: random.Random) -> Fields:
     return {
         "key": draw.choice("ab") + str(draw.randrange(5)),
         "status": draw.choice(STATUSES),
+        "input": draw.choice([None, {"topic": "refund"}, {"topic": "card"}]),
         "value": value,
         "error": None if kind is None else f"{kind}: {message}",
         "error_type": kind,
@@ -250,7 +255,7 @@ def test_values_too_deep_to_compare_are_not_equal() -> None:
         ('key == "é" and foo(1)', 15, "this can't be called"),
         ('status == "timeout"', 10, "a status is one of ok, failed, timed_out"),
         ('attempts > 1 and status in ["ok", "bad"]', 34, "a status is one of"),
-        ("key.name == 1", 0, "only value has parts"),
+        ("key.name == 1", 0, "only input and value have parts"),
         ("value[key] == 1", 6, "a part is named by a text or a number"),
         ("attempts is 3", 12, "`is` only compares with None"),
         ("attempts = 3", 9, "it can't be read"),
@@ -301,6 +306,8 @@ def test_show_lists_the_items_it_holds_for(
     assert main(["journal", "show", "run.db", "--where", 'value.topic.endswith("other")']) == 0
     said = capsys.readouterr()
     assert said.out.startswith('d: {"topic": "\\u001b[2Jother"} (ok, ')
+    assert main(["journal", "show", "run.db", "--where", 'input.id == "c"']) == 0
+    assert capsys.readouterr().out.startswith("c: ValueError")
     assert main(["journal", "show", "run.db", "--where", "attempts > 5"]) == 1
 
 
@@ -344,4 +351,6 @@ def test_verify_draws_only_from_what_it_holds_for(
     verify = "verify {} --target agent.py:answer --input in.csv --key id --quiet --where"
     for results in ("run.db", "out.jsonl"):
         assert main([*verify.format(results).split(), 'value.topic == "refund"']) == 0
-        assert capsys.readouterr().out.startswith("0 of 1 differ")
+        said = capsys.readouterr().out
+        assert said.startswith("0 of 1 differ")
+        assert "without a result" not in said  # They have one, which isn't looked at.

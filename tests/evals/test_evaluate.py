@@ -442,10 +442,63 @@ async def test_a_sweep_over_one_argument_is_found_by_one_name(autojump_clock: Mo
     found = await sweep(answer, SAMPLES, over={"model": ["a"]}, scorers=["exact"])
     assert found["a"].name == "a"
     assert repr(found) == "<Sweep of 'answer' over model: 1>"
+    with pytest.raises(KeyError, match=r"has no \('b',\); it has \('a',\)"):
+        found["b"]
     over: dict[str, Any]
     for over in ({}, {"model": []}):
         with pytest.raises(ValueError, match="nothing to choose from"):
             await sweep(answer, SAMPLES, over=over, scorers=["exact"])
+
+
+async def test_a_sweep_over_numbers_names_them_by_their_text(autojump_clock: MockClock) -> None:
+    async def answer(number: int, *, temperature: float, terse: bool) -> str:
+        await trio.lowlevel.checkpoint()
+        return str(number % 2) if temperature == 0.5 and terse is True else "x"
+
+    over: dict[str, Any] = {"temperature": [0, 0.5], "terse": [True, False]}
+    found = await sweep(answer, SAMPLES, over=over, scorers=["exact"])
+    assert found.best() == ("0.5", "True")
+    assert found[0.5, True] is found["0.5", "True"]
+    assert "0.5/True" in str(found)
+
+
+async def test_a_sweep_over_what_the_function_does_not_take_is_refused_before_a_call() -> None:
+    called = False
+
+    async def answer(number: int, *, model: str) -> str:
+        nonlocal called
+        await trio.lowlevel.checkpoint()
+        called = True
+        return "0"
+
+    for over in ({"model": ["a"], "prompt": ["b"]}, {"prompt": ["b"]}):
+        with pytest.raises(TypeError, match=r"sweep\(\) calls answer\(input, .*'(model|prompt)'"):
+            await sweep(answer, SAMPLES, over=over, scorers=["exact"])
+    assert not called
+
+
+@pytest.mark.parametrize(
+    ("choices", "says"),
+    [
+        ("large", r"takes a list of choices for 'model', not 'large'; write \['large'\]"),
+        ([object()], "give names"),
+        ([1, "1"], "two choices of 'model' named 1"),
+    ],
+)
+async def test_choices_that_cannot_be_told_apart_are_refused_before_a_call(
+    choices: Any, says: str
+) -> None:
+    called = False
+
+    async def answer(number: int, *, model: Any) -> str:
+        nonlocal called
+        await trio.lowlevel.checkpoint()
+        called = True
+        return "0"
+
+    with pytest.raises((TypeError, ValueError), match=says):
+        await sweep(answer, SAMPLES, over={"model": choices}, scorers=["exact"])
+    assert not called
 
 
 async def test_what_is_written_is_read_back(autojump_clock: MockClock, tmp_path: Path) -> None:

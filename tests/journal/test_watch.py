@@ -103,6 +103,20 @@ async def test_what_is_in_flight_is_told_with_its_time(journal_path: str) -> Non
             assert reader.progress().per_second > 0
 
 
+async def test_the_pace_is_that_of_this_session_alone(journal_path: str) -> None:
+    """However much ended just before it: else the time left would be far too short."""
+    for keys in (range(9), range(9, 10)):
+        async with open_journal(journal_path) as journal:
+            batch = await journal.open_batch("nightly", target="m.f", settings={})
+            for key in keys:
+                entry = batch.find(key, 0)
+                [attempt] = await batch.begin([entry])
+                with read_journal(journal_path) as reader:
+                    pace = reader.progress().per_second
+                await batch.end(entry, attempt, ENDINGS[0])
+    assert pace == 0
+
+
 async def test_it_says_whether_a_batch_that_is_over_is_done(journal_path: str) -> None:
     async with open_journal(journal_path) as journal:
         batch = await journal.open_batch("nightly", target="m.f", settings={})

@@ -538,7 +538,13 @@ def _shape_of(header: dict[str, Any]) -> list[object]:
 
 def _differences(stated: dict[str, Any], wanted: dict[str, Any]) -> str:
     return " and ".join(
-        f"{key} {stated[key]!r} where this process states {value!r}"
+        f"{key} {_in_words(key, stated[key])} where this process states {_in_words(key, value)}"
         for key, value in wanted.items()
         if stated[key] != value
     )
+
+
+def _in_words(key: str, value: Any) -> str:
+    if key != "rates":
+        return repr(value)
+    return ", ".join(f"{amount:,.15g} {name} in {period:,.15g} s" for name, amount, period in value)
