@@ -286,7 +286,7 @@ async def test_options_from_outside_come_first() -> None:
 async def test_a_replay_of_what_is_begun_twice_starts_from_the_same_state() -> None:
     """It met what had been left before its first wait showed that it is of asyncio."""
 
-    @explore_schedules
+    @explore_schedules(schedules=3)
     async def test(numbers: list[int]) -> None:
         numbers.append(1)
         await _waits_in_asyncio()
