@@ -53,6 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="try N schedules in each test that explores them, in place of what the test says",
     )
     group.addoption(
+        "--search-schedules",
+        choices=("mixed", "distinct", "priorities", "random"),
+        help="how tests are explored, in place of what they say: see search= of explore_schedules",
+    )
+    group.addoption(
         "--schedule",
         metavar="STRING",
         help="replay the schedule that a failure printed, and no other",
@@ -117,6 +122,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Pass on what was asked for about schedules."""
     schedules = session.config.getoption("schedules")
+    search = session.config.getoption("search_schedules")
     schedule = session.config.getoption("schedule")
     if schedule is not None and not re.match(r"[hl]\d+:|r?[io]\d+:", schedule):
         raise pytest.UsageError(
@@ -124,10 +130,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             "ro1: or l1:, and is printed by every failure"
         )
     debugger = bool(session.config.getoption("usepdb"))
-    if schedules is not None or schedule is not None or debugger:
+    if schedules or search or schedule is not None or debugger:
         from harness.testing._asked import ask
 
-        ask(schedules=schedules, schedule=schedule, debugger=debugger)
+        ask(schedules=schedules, search=search, schedule=schedule, debugger=debugger)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -283,9 +289,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         sum(name in names for name, _ in told) for names in (_EXPLORED, _EXPLORED[1:])
     )
     if explored:
+        search = config.getoption("search_schedules")
         terminalreporter.line(
             f"{explored} test{'s'[: explored != 1]} passed under other schedules, too; {whole} in "
-            "every order"
+            f"every order{f' (--search-schedules={search})' if search else ''}"
         )
 
 

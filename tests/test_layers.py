@@ -358,6 +358,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("testing.exploration", "harness.testing.schedules._permits"): (
         "what a program takes is noted as long as an exploration lasts; nobody else looks at it"
     ),
+    ("testing.exploration", "harness.testing.schedules._run_schedule"): (
+        "a replay puts back what fixtures hold before it is begun as another kind"
+    ),
     ("testing.exploration", "harness.testing.schedules._task_cancels"): (
         "an exploration makes its test a program whose tasks can be cancelled"
     ),
@@ -400,6 +403,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ),
     ("testing.isolation", "harness.testing.schedules._shrink"): (
         "a failing trial is shrunk by the same steps as a failing program"
+    ),
+    ("testing.isolation", "harness.testing.schedules._thread_pools"): (
+        "plain functions in turn share a thread; users have pools of their own"
     ),
     ("testing.isolation", "harness.testing.schedules._thread"): (
         "checks of a whole process take turns; users have ``trio.to_thread``"

@@ -118,6 +118,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
             )
         place = os.fspath(where)
         on_server = is_server(place)
+        self._address = without_password(place) if on_server else ""
         if "://" in place and not on_server:
             raise ValueError(
                 f"where is {place.partition('://')[0]}://..., but must be the path of a file on "
@@ -203,7 +204,7 @@ class FleetLimiter(Limiter, AsyncWithOnly):
         if self._server is not None:
             await self._server.open(
                 self._make_link,
-                without_password(self._place),
+                self._address,
                 lease=self._lease,
                 on_unreachable=self._on_unreachable,
             )

@@ -31,7 +31,7 @@ from harness._outside_trio import refuse_outside_trio
 from harness._root_errors import root_errors
 from harness._words import error_in_words, repr_of
 from harness.cluster import _redis
-from harness.cluster._addresses import is_server, without_password
+from harness.cluster._addresses import without_password
 from harness.errors import CounterBoundsError, HarnessWarning, SharedClosedError
 from harness.limits._across_processes._server_link import ServerLink
 from harness.shared import Cache, RecordedEffect, open_cache
@@ -62,25 +62,35 @@ if ARGV[4] ~= '0' then redis.call('SET', KEYS[2], table.concat(answer, ' '), 'PX
 return answer
 """
 
-# An effect is a hash: its state, its idempotency key, its value, who carries it out, until when.
+# An effect is a hash: its state, its idempotency key, its value, who carries it out, until when,
+# and the state that it had before. One that is unknown is left to a single process to look into.
 _INTEND = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
-local e = redis.call('HMGET', KEYS[1], 'state', 'key', 'value', 'owner', 'until')
+local e = redis.call('HMGET', KEYS[1], 'state', 'key', 'value', 'owner', 'until', 'was')
 local state = e[1] or 'new'
 if state == 'done' then return {'done', e[2], e[3]} end
 if state == 'unknown' then
-  if e[4] == ARGV[2] then return {'new', e[2], ''} end
+  if e[4] == ARGV[2] then return {e[6], e[2], ''} end
   if tonumber(e[5]) > now then return {'busy', e[2], ''} end
-  return {'unknown', e[2], ''}
 end
 local key = e[2] or ARGV[1]
 redis.call('HSET', KEYS[1], 'state', 'unknown', 'key', key, 'owner', ARGV[2],
-  'until', string.format('%.6f', now + tonumber(ARGV[3])))
+  'was', state, 'until', string.format('%.6f', now + tonumber(ARGV[3])))
 return {state, key, ''}
 """
+# What took place stays so, whoever says it. That it failed counts from the one that has it only.
 _END = """
+local e = redis.call('HMGET', KEYS[1], 'state', 'value', 'owner')
+if e[1] == 'done' then return {e[2]} end
+if ARGV[1] == 'failed' and e[3] ~= ARGV[3] then return {''} end
 redis.call('HSET', KEYS[1], 'state', ARGV[1], 'value', ARGV[2], 'owner', '')
+return {ARGV[2]}
+"""
+_LET_GO_OF_EFFECT = """
+if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then
+  redis.call('HSET', KEYS[1], 'until', '0')
+end
 return {'ok'}
 """
 _RENEW_EFFECT = """
@@ -159,11 +169,8 @@ class FleetStore(AsyncWithOnly):
     _written = "FleetStore(...) as store"
 
     def __init__(self, where: str, name: str, *, lease: float = 10.0) -> None:
-        if not is_server(where):
-            raise ValueError(
-                f"FleetStore() takes the address of a Redis server, such as redis://host:6379, not "
-                f"{without_password(where)!r}"
-            )
+        if not isinstance(where, str):
+            raise TypeError(f"FleetStore(where) takes redis://host:port, not {repr_of(where)}")
         self.name = name
         self._lease = check_seconds("FleetStore(lease=...)", lease, least=0.1, advice="10 is usual")
         self._address = without_password(where)
@@ -263,15 +270,20 @@ class FleetStore(AsyncWithOnly):
                 f"the store {self.name!r} is not open; use it inside "
                 "`async with FleetStore(...) as store:`"
             )
-        give_up_at = trio.current_time() + _PATIENCE_SECONDS
-        call = _Call(script, keys, tuple(map(str, arguments)), give_up_at)
-        self._calls.append(call)
-        self._bell.set()
+        call = self.post(script, *keys, arguments=arguments)
         with trio.CancelScope(shield=True):  # The courier answers each in time.
             await call.done.wait()
         if call.reply is None:
             raise self._gone() from self._error
         return call.reply
+
+    def post(self, script: str, *keys: str, arguments: tuple[object, ...]) -> _Call:
+        """Have a script run, like `call`, without waiting for it."""
+        give_up_at = trio.current_time() + _PATIENCE_SECONDS
+        call = _Call(script, keys, tuple(map(str, arguments)), give_up_at)
+        self._calls.append(call)
+        self._bell.set()
+        return call
 
     def renew(self, number: str, script: str, *keys: str, arguments: tuple[object, ...]) -> None:
         """Run a script three times per lease, until `done_with`."""
@@ -464,7 +476,7 @@ class FleetEffects:
         self._store = store
         self._name = name
         self._numbers: dict[str, str] = {}
-        self.effects_under_way: dict[Hashable, object] = {}
+        self.effects_under_way: dict[Hashable, object] = _UnderWay(self._let_go)
         """Whose each effect in progress is, in this process."""
 
     async def intend(self, key: Any, idempotency_key: str) -> RecordedEffect:
@@ -478,7 +490,7 @@ class FleetEffects:
             if state != "busy":
                 break
             await trio.sleep(_LOOK_SECONDS)
-        if state in ("new", "failed"):
+        if state != "done":
             self._numbers[where] = number
             renewal = (number, self._store.lease)
             self._store.renew(number, _RENEW_EFFECT, where, arguments=renewal)
@@ -490,21 +502,40 @@ class FleetEffects:
 
     async def complete(self, key: Any, value: Any) -> Any:
         """Record that the effect came back with ``value``; return it as others will see it."""
-        words = json.dumps(value)
-        await self._end(key, "done", words)
-        return json.loads(words)
+        return json.loads(await self._end(key, "done", json.dumps(value)))
 
     async def fail(self, key: Any, error: Exception) -> None:
         """Record that the effect reported ``error``, so that the next call may try again."""
         await self._end(key, "failed", "")
 
-    async def _end(self, key: Any, state: str, value: str) -> None:
+    async def _end(self, key: Any, state: str, value: str) -> str:
         where = self._key(key)
-        await self._store.call(_END, where, arguments=(state, value))
+        number = self._numbers.get(where, "")
+        (recorded,) = await self._store.call(_END, where, arguments=(state, value, number))
         self._store.done_with(self._numbers.pop(where, ""))
+        return recorded
+
+    def _let_go(self, key: Hashable) -> None:
+        """Leave an effect without a known ending to others."""
+        where = self._key(key)
+        if (number := self._numbers.pop(where, None)) is not None:
+            self._store.done_with(number)
+            self._store.post(_LET_GO_OF_EFFECT, where, arguments=(number,))
 
     def _key(self, key: Any) -> str:
         return self._store.key("effects", self._name, _words("an effect", key))
+
+
+class _UnderWay(dict[Hashable, object]):
+    """Says which effect is not under way any more, however that ended."""
+
+    def __init__(self, ended: Callable[[Hashable], None]) -> None:
+        super().__init__()
+        self._ended = ended
+
+    def __delitem__(self, key: Hashable) -> None:
+        super().__delitem__(key)
+        self._ended(key)
 
 
 class FleetCache:

@@ -106,7 +106,13 @@ class Worker:
             del self._runs[number]
             self._tell("done", number, "failed", pack_error(error, self._dumps))
             return
-        status, value = await carry(run, made, argument)
+        value: Any
+        try:
+            status, value = await carry(run, made, argument)
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # Such as SystemExit: it ends the driver, not this worker.
+            status, value = "failed", error
         del self._runs[number]
         if status == "ok":
             try:

@@ -18,7 +18,7 @@ from harness._approvals import Parked
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
-from harness.fanout._journal import THE_ITEM, Step, StepDone
+from harness.fanout._journal import THE_ITEM, LastStep, Step, StepDone
 from harness.fanout._kept import Kept
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
@@ -52,6 +52,8 @@ class _Entry(Entry):
     """Its row, until it is written."""
     input: str | None = None
     """What is kept of it, until that is written."""
+    again: LastStep | None = None
+    """The step it ended with under today's code, if other code has recorded a later ending."""
 
 
 class Identity(NamedTuple):
@@ -165,13 +167,17 @@ class JournalBatch:
         done: Sequence[KnownStep] = ()
         if self._steps is not None:
             done = self._index.steps(known.item)
-            known = self._steps.as_of_now(known, done)
+            latest, known = known.ending, self._steps.as_of_now(known, done)
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
         if self._steps is not None and done:
             entry.further = max(one.further for one in done)
             entry.steps = self._steps.with_values(done)
-            if known.ending is not None and not self._steps.several:
-                entry.last_step = [one for one in done if not one.part][-1].name
+            if known.ending is not None:
+                end = [one for one in done if not one.part][-1]
+                if not self._steps.several:
+                    entry.last_step = end.name
+                if known.ending != latest:
+                    entry.again = LastStep(end.name, end.for_good, end.further)
         if known.status == "ok":
             entry.state = "done"
         elif known.status in ("failed", "timed_out") and not self._is_retried(known):
@@ -279,7 +285,35 @@ class JournalBatch:
 
             for number, *fields in await self._writer.ask(fetch):
                 found[number] = tuple(fields)
-        return [self._stored(entry, found.get(entry.ending or 0)) for entry in entries]
+        results = [self._stored(entry, found.get(entry.ending or 0)) for entry in entries]
+        self._end_again(entries, found)
+        return results
+
+    def _end_again(self, entries: Sequence[Entry], found: Mapping[int, Row]) -> None:
+        """Record once more the endings of code that is back, which other code's have followed.
+
+        Whoever looks into the journal takes the last for what the item came to.
+        """
+        again: list[Ended] = []
+        for entry in entries:
+            if isinstance(entry, _Entry) and entry.again is not None:
+                status, text, kind, message, traceback, degraded, _, seconds, _ = found[
+                    entry.ending or 0
+                ]
+                ending = Ending(
+                    status=status,
+                    degraded=bool(degraded),
+                    seconds=seconds,
+                    value=text,
+                    error_type=kind,
+                    error_message=message,
+                    error_traceback=traceback,
+                    step=entry.again,
+                )
+                again.append((entry, None, ending))
+                entry.again = None
+        if again:
+            self.end_nowait(again, _nobody_waits)
 
     def _stored(self, entry: Entry, row: Row | None) -> Stored:
         if row is None:

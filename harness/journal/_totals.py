@@ -28,7 +28,8 @@ def totals_of(backend: Backend, batch: int) -> Totals:
     cost_usd = run_seconds = 0.0
     for status, attempts, rows_tokens, rows_cost, rows_seconds in backend.fetch(
         """
-        SELECT e.status, count(e.attempt), sum(e.tokens), sum(e.cost_usd), sum(e.seconds)
+        SELECT e.status, count(e.attempt), sum(e.tokens), sum(e.cost_usd),
+          sum(CASE WHEN e.attempt IS NULL THEN 0 ELSE e.seconds END)
         FROM harness_endings e JOIN harness_sessions s ON s.id = e.session
         WHERE e.id >= ? AND s.batch = ?
         GROUP BY e.status

@@ -86,8 +86,10 @@ def _async_calls(fn: Any, make_block: Callable[[], CallBlock]) -> Any:
     @functools.wraps(fn)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            current_task()
+            in_trio = current_task() is not None
         except RuntimeError:
+            in_trio = False
+        if not in_trio:
             with make_block().plainly():
                 return await body(*args, **kwargs)
         async with make_block() as run:

@@ -24,6 +24,9 @@ class Wishes:
     schedules: int | None = None
     """How many schedules each test tries, overriding what the test says."""
 
+    search: str | None = None
+    """How `explore_schedules` searches, overriding what the test says."""
+
     schedule: str | None = None
     """The one schedule to replay, instead of a search."""
 
@@ -82,7 +85,11 @@ def kept_stop(error: BaseException) -> Callable[[], Any] | None:
 
 
 def ask(
-    *, schedules: int | None = None, schedule: str | None = None, debugger: bool = False
+    *,
+    schedules: int | None = None,
+    search: str | None = None,
+    schedule: str | None = None,
+    debugger: bool = False,
 ) -> None:
     """Ask for it from now on.
 
@@ -92,4 +99,4 @@ def ask(
     global _asked
     if schedules is not None:
         check_count("--schedules", schedules, advice="it is how many each test tries")
-    _asked = Wishes(schedules=schedules, schedule=schedule, debugger=debugger)
+    _asked = Wishes(schedules=schedules, search=search, schedule=schedule, debugger=debugger)

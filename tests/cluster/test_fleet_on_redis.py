@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 import harness
 from benchmarks._lua_redis import LuaLink, LuaRedis
-from harness.cluster import FleetLimiter
+from harness.cluster import FleetLimiter, FleetStore
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits import JointLimiter, Limiter, ProviderPool, Rate
 from tests.support.checkpoints import cancel_at_every_checkpoint
@@ -506,3 +506,37 @@ async def test_it_survives_a_cancel_at_every_checkpoint(
             assert found.in_flight == found.dimensions["tokens"].unsettled == 0
 
     assert await cancel_at_every_checkpoint(use, nothing_is_held) > 5
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "redis://u:sec/ret@h:1",
+        "redis://u:sec#ret@h:1",
+        "redis://u:12?ret@h:1",
+        "redis://u:12/34@h",
+        "redis://:secret@h:port",
+        "redis://:secret@h:99999",
+        "redis://:secret@[::1",
+        "redis://:secret@h/name",
+        "redis://:secret@",
+    ],
+)
+def test_an_address_that_might_show_its_password_is_refused(address: str) -> None:
+    for takes in (partial(FleetLimiter, concurrent=1), FleetStore):
+        with pytest.raises(ValueError, match="must be redis://user:password") as caught:
+            takes(address, "p")
+        assert not any(part in str(caught.value) for part in ("sec", "ret@", "12", "34"))
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("redis://u:p@ss@h:1/2", "redis://h:1/2"),
+        ("rediss://:secret@[::1]:7?ssl_ca_certs=ca.pem", "rediss://[::1]:7"),
+        ("redis://h", "redis://h"),
+        ("redis://u:%2Fp@h/", "redis://h/"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
+    assert repr(FleetStore(address, "p")) == f"<FleetStore 'p' at {shown}>"

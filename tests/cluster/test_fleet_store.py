@@ -161,6 +161,61 @@ async def test_the_effect_of_a_dead_process_is_unknown_after_its_lease(
         assert 4 < trio.current_time() - died_at < 6
 
 
+async def test_an_effect_without_a_known_ending_is_unknown_at_once(
+    autojump_clock: MockClock, redis: LuaRedis
+) -> None:
+    """Whose process lives on, and has a lease that it might renew for ever."""
+
+    async def fails(idempotency_key: str) -> None:
+        raise OSError("a time-out")
+
+    async def unsendable(idempotency_key: str) -> object:
+        return object()
+
+    async def never(idempotency_key: str) -> None:
+        raise AssertionError
+
+    async with store_on(redis, lease=50) as one, store_on(redis) as other:
+        async with (
+            open_once(one.effects("pay"), on_error="unknown") as first,
+            open_once(other.effects("pay")) as second,
+        ):
+            for key, effect, raises in (("a", fails, OSError), ("b", unsendable, TypeError)):
+                with pytest.raises(raises):
+                    await first(key, effect)
+                for _ in range(2):
+                    with pytest.raises(EffectUnknownError), trio.fail_after(1):
+                        await second(key, never)
+
+
+async def test_an_unknown_effect_is_tried_again_by_one_process_at_a_time(
+    autojump_clock: MockClock, redis: LuaRedis
+) -> None:
+    carried_out: list[str] = []
+
+    async def effect(idempotency_key: str) -> str:
+        carried_out.append(idempotency_key)
+        await trio.sleep(20)  # Longer than the lease, which is renewed.
+        return f"at {trio.current_time():.0f}"
+
+    async with store_on(redis, lease=5) as one, store_on(redis, lease=5) as other:
+        stale = one.effects("pay")
+        await stale.intend("ada", "k")
+        one._renewals.clear()  # It is stopped.
+        async with (
+            open_once(one.effects("pay"), on_unknown="retry") as first,
+            open_once(other.effects("pay"), on_unknown="retry") as second,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(first, "ada", effect)
+            nursery.start_soon(second, "ada", effect)
+            await trio.sleep(10)
+            await stale.fail("ada", OSError("woken up too late"))
+        assert carried_out == ["k"]
+        told = await stale.complete("ada", "woken up far too late")
+        assert told.startswith("at ")
+
+
 @pytest.mark.slow
 async def test_a_value_is_loaded_once_for_all_processes(
     autojump_clock: MockClock, redis: LuaRedis
@@ -247,7 +302,7 @@ async def test_without_the_server_a_cache_goes_on_and_a_counter_says_so(
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: FleetStore("counters", "s"), "takes the address of a Redis server"),
+        (lambda: FleetStore("counters", "s"), "the address of a Redis server must be"),
         (lambda: FleetStore("redis://h", "s", lease=0), "lease"),
         (lambda: FleetStore("redis://h", "s").counter("n", -1), "not within 0 and None"),
         (lambda: FleetStore("redis://h", "s").counter("n", 2**60), r"up to 2 \*\* 53"),

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,31 @@ def ray_address() -> Iterator[str]:
         yield _transport.ray.get_runtime_context().gcs_address
     finally:
         _transport.ray.shutdown()
+
+
+async def test_the_thread_that_starts_ray_lives_as_long_as_the_cluster(
+    ray_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With it, Linux would kill what Ray has started."""
+    from harness.cluster._over_ray import _transport  # noqa: PLC0415
+
+    started_in: list[threading.Thread] = []
+    fake = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda **_: started_in.append(threading.current_thread()),
+        shutdown=lambda: None,
+        remote=lambda **_: lambda actor: actor,
+        method=lambda **_: lambda function: function,
+    )
+    monkeypatch.setattr(_transport, "ray", fake)
+    async with _transport.open_transport(None, workers=1, cpus_per_worker=1, runtime_env=None):
+        monkeypatch.setattr("trio._core._thread_cache.IDLE_TIMEOUT", 0)
+        others = {await trio.to_thread.run_sync(threading.current_thread) for _ in range(2)}
+        [starter] = started_in
+        assert starter not in others
+        assert starter.is_alive()
+    await trio.to_thread.run_sync(starter.join, PATIENCE_SECONDS)
+    assert not starter.is_alive()
 
 
 async def double(item: int) -> int:

@@ -89,6 +89,24 @@ async def test_a_slow_worker_gets_less(autojump_clock: MockClock) -> None:
         assert fast > 2 * slow > 0
 
 
+@pytest.mark.parametrize("ends", [SystemExit(3), KeyboardInterrupt()])
+async def test_what_ends_a_program_ends_the_drivers(
+    autojump_clock: MockClock, ends: BaseException
+) -> None:
+    """And not a worker, after which it would be tried again in the next."""
+
+    async def work(item: int) -> int:
+        if item:
+            raise ends
+        return item
+
+    async with FakeCluster() as cluster:
+        with pytest.raises(type(ends)):
+            await cluster.fan_out(work, [1], policy=KEEP_GOING)
+        assert (await cluster.fan_out(work, [0])).values() == [0]
+        assert len(cluster.connections) == 2
+
+
 async def test_what_a_dead_worker_had_runs_elsewhere(autojump_clock: MockClock) -> None:
     """And its attempt counts, while nothing that had ended runs again."""
     began: Counter[int] = Counter()

@@ -255,6 +255,34 @@ async def test_a_change_taken_back_has_its_results_again(
     assert made == []
 
 
+async def adds_one(item: int) -> int:
+    return item + 1
+
+
+async def adds_two(item: int) -> int:
+    return item + 2
+
+
+async def test_who_looks_into_the_journal_sees_the_results_of_the_code_that_ran_last(
+    journal_path: str, autojump_clock: MockClock
+) -> None:
+    ended_at: list[object] = []
+    seconds: list[float] = []
+    for code, value in ((adds_one, 1), (adds_two, 2), (adds_one, 1), (adds_one, 1)):
+        flow = Pipeline(stage(code, name="a"))
+        results = await session(journal_path, flow, range(1), name="batch")
+        with read_journal(journal_path) as reader:
+            (item,) = reader.items("batch", details=True)
+            totals = reader.totals("batch")
+        assert results.values() == [value]
+        assert item.value_text == str(value)
+        ended_at.append(item.ended_at)
+        seconds.append(totals.run_seconds)
+        assert totals.attempts == min(len(seconds), 2)
+    assert ended_at[2] == ended_at[3], "it is recorded again once"
+    assert seconds[1] == seconds[3]
+
+
 async def test_a_stage_more_or_less_at_the_end_leaves_the_others(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

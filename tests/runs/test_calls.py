@@ -357,6 +357,18 @@ def test_a_plain_call_that_raises_has_failed_and_a_cancel_of_asyncio_is_a_cancel
     assert [run.status for run in runs] == ["failed", "cancelled"]
 
 
+def test_an_error_in_asyncio_is_not_said_to_come_of_there_being_no_trio() -> None:
+    """Its traceback had "must be called from async context" above "During handling of"."""
+
+    @harness.open_run("job")
+    async def job() -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError) as caught:
+        asyncio.run(job())
+    assert caught.value.__context__ is None
+
+
 # What can't be decorated -------------------------------------------------------------------------
 
 

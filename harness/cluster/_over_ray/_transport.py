@@ -16,6 +16,7 @@ import queue
 import socket
 import threading
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -162,14 +163,18 @@ async def open_transport(
       ClusterError: if that can't be done.
     """
     ours = not ray.is_initialized()
+    # What Ray starts is killed by the kernel when the thread that started it ends, and a thread of
+    # trio's ends after ten idle seconds.
+    starter = ThreadPoolExecutor(1, "starter of Ray")
     if ours:
         try:
             if address is None:
                 start = partial(start_here, workers * cpus_per_worker, runtime_env)
             else:
                 start = partial(_init, runtime_env, address=address)
-            await trio.to_thread.run_sync(start)
+            await trio.to_thread.run_sync(lambda: starter.submit(start).result())
         except Exception as error:
+            starter.shutdown(wait=False)
             raise ClusterError(
                 f"Ray can't be {'started' if address is None else f'reached at {address!r}'} "
                 f"({error}); see whether it runs, and whether a firewall is between"
@@ -180,6 +185,7 @@ async def open_transport(
         if ours:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(ray.shutdown)
+        starter.shutdown(wait=False)  # Its thread ends.
 
 
 def start_here(cpus: float, runtime_env: Mapping[str, Any] | None = None) -> None:

@@ -36,12 +36,14 @@ from harness.testing.schedules._kinds import (
     globals_used,
     is_plain,
     kind_by_marker,
+    probable_kind,
 )
 from harness.testing.schedules._other_loops import was_refused_by_loop
 from harness.testing.schedules._permits import noted
+from harness.testing.schedules._run_schedule import of_its_kind
 from harness.testing.schedules._task_cancels import Usual, with_cancels
 from harness.testing.schedules._thread import in_this_thread, in_worker_thread
-from harness.testing.schedules._ways import Way, check_way
+from harness.testing.schedules._ways import DRAWN, Way, check_way
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +64,7 @@ class _Exploration:
     backend: Kind | None = attrs.field(kw_only=True)
     cancel: bool = attrs.field(default=False, kw_only=True)
     """Whether tasks are cancelled."""
-    search: Mapping[str, Any] = attrs.field(default=MappingProxyType({}), kw_only=True)
+    search: dict[str, Any] = attrs.field(factory=dict[str, Any], kw_only=True)
     """How to search, as `find_schedule` takes it."""
     judge: Callable[[ScheduleRun], BaseException | None] = attrs.field(
         default=lambda run: judge(run), kw_only=True
@@ -303,7 +305,7 @@ def _decorator(
     schedule: str | None,
     backend: Kind | None,
     cancel: bool = False,
-    search: Mapping[str, Any] = MappingProxyType({}),
+    search: dict[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """Return the decorator of this name; or the test that it explores, if that is given."""
     if not isinstance(seed, int) or isinstance(seed, bool):
@@ -317,7 +319,7 @@ def _decorator(
         schedule=replayed,
         backend=kind,
         cancel=cancel,
-        search=search,
+        search=search or {},
     )
     decorate = functools.partial(_decorated, exploration)
     return decorate if test is None else decorate(test)
@@ -335,7 +337,7 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
         )
 
     def work(args: Any, kwargs: Any) -> Callable[[Callable[[], None]], None]:
-        asked = attrs.evolve(exploration, **{**_asked_by_session(), **_override.get()})
+        asked = attrs.evolve(exploration, **{**_asked_by_session(exploration), **_override.get()})
         # Markers may stand above the decorator.
         asked = attrs.evolve(asked, backend=asked.backend or kind_by_marker(explored))
         return functools.partial(_explore, test, args, kwargs, asked)
@@ -356,12 +358,17 @@ def _decorated(exploration: _Exploration, test: Test) -> Test:
     return explored
 
 
-def _asked_by_session() -> dict[str, Any]:
-    """Return what pytest's command line asks for."""
+def _asked_by_session(exploration: _Exploration) -> dict[str, Any]:
+    """Return what pytest's command line asks for of this exploration."""
     wishes = asked_of_session()
     changes: dict[str, Any] = {}
     if wishes.schedules is not None:
         changes["schedules"] = wishes.schedules
+    # Cancels and replies are searched in one way only.
+    if wishes.search and exploration.decorator == "explore_schedules" and not exploration.cancel:
+        changes["search"] = exploration.search | {"search": wishes.search}
+        if wishes.search not in DRAWN:
+            changes["search"]["enough_below"] = None
     # The strings of assert_isolated begin otherwise: they first say which inputs they are about.
     if wishes.schedule is not None and wishes.schedule.startswith("h"):
         changes["schedule"] = Schedule.parse(wishes.schedule)
@@ -462,8 +469,7 @@ def _explore(
                 if cancel:
                     # What it does without a cancel is no fault of one.
                     run_schedule(run, backend=asked.backend)
-                    state.put_back()
-                _replay(name, run, asked.schedule, asked.backend)
+                _replay(name, run, asked.schedule, asked.backend, state.put_back)
                 return
             if asked.decorator == _CANCELLATIONS:
                 found = find_cancel(
@@ -537,10 +543,19 @@ def judge(run: ScheduleRun) -> BaseException | None:
 
 
 def _replay(
-    name: str, program: Callable[[], Any], schedule: Schedule, backend: Kind | None
+    name: str,
+    program: Callable[[], Any],
+    schedule: Schedule,
+    backend: Kind | None,
+    put_back: Callable[[], None],
 ) -> None:
     """Run one schedule."""
-    run = run_schedule(program, schedule, backend=backend)
+
+    def begin(kind: Kind) -> ScheduleRun:
+        put_back()  # If it turns out to be of another kind, it has been begun before.
+        return run_schedule(program, schedule, backend=kind)
+
+    run = begin(backend) if backend else of_its_kind(probable_kind(program), begin)
     error = judge(run)
     diverged = run.diverged_at
     if error is None and diverged is None:

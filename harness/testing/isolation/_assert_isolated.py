@@ -131,8 +131,9 @@ async def assert_isolated(
 
     Args:
       agent_fn: An async function of one argument, or anything called like one: a bound method, a
-        partial, an agent. A plain function is run in a thread for each input, one at a time, with
-        the threads switched where others could notice.
+        partial, an agent. At once with others, a plain function is run in a thread for each input,
+        one at a time, with the threads switched where others could notice; after others, in the
+        same thread.
       inputs: What it is called with: one input for each run. A single one is run twice at once.
       schedules: How many schedules to try.
       seed: What they are drawn from: the same seed tries the same schedules.
@@ -464,12 +465,28 @@ def _proof(
     subject: Subject, trial: Trial, candidates: list[Candidate], seed: int
 ) -> tuple[Causes, list[Candidate]]:
     """Return the causes and the candidates, with more candidates where nothing is proven."""
-    others = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
-    causes = find_causes(subject, trial, candidates, other_trials(trial, others))
+    schedules = other_schedules(subject, trial, seed) if isinstance(trial, AtOnce) else iter(())
+    others = other_trials(trial, schedules)
+    causes = find_causes(subject, trial, candidates, others)
+    if causes.proven and others and causes.replays == 1:
+        # A run that was cancelled may not have come to all that it writes.
+        paths = {one.path for one in candidates}
+        more = [one for one in _written_alone(subject, trial) if one.path not in paths]
+        wider = find_causes(subject, trial, [*candidates, *more], others) if more else causes
+        if wider.replays > 1:
+            return wider, [*candidates, *more]
     if causes.proven:
         return causes, candidates
     candidates = [*_used_by_several(subject, trial), *candidates]
     return Causes(tuple(candidates), proven=False), candidates
+
+
+def _written_alone(subject: Subject, trial: Trial) -> list[Candidate]:
+    """Return what the runs of a trial write when each is alone."""
+    watch = StepWatch(subject.state)
+    for member in trial.members:
+        _replay_watched(subject, InOrder((member,)), watch)
+    return candidates_of(watch.steps)
 
 
 def _used_by_several(subject: Subject, trial: Trial) -> list[Candidate]:

@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from harness.testing.isolation._watch import member
 from harness.testing.schedules import Kind, faultable
 from harness.testing.schedules._control import controlled
 from harness.testing.schedules._strand import RETURNED_AWAITABLE, close_unawaited
+from harness.testing.schedules._thread_pools import run_in_pool
 
 AgentFunction = Callable[[Any], Any]
 """An async function of one argument, or a plain one, which is run in a thread."""
@@ -136,7 +138,10 @@ class AsyncioProgram(Program):
 
 
 class ThreadedProgram(Program):
-    """The same with plain functions, each in a thread of its own, where a run owns only state."""
+    """The same with plain functions in threads, where a run owns only state.
+
+    Runs at once have a thread each.
+    """
 
     def __call__(self) -> Any:
         """Run it once; nothing in it waits for a loop."""
@@ -145,6 +150,16 @@ class ThreadedProgram(Program):
         except StopIteration as stop:
             return stop.value
         raise AssertionError("a program of threads waited for a loop")
+
+    async def _all(self, run: Run | None) -> None:
+        if not self.in_turn:
+            await self._at_once(self.members, run)
+            return
+        # One thread for all, as in a pool: it keeps what one run leaves for the next.
+        for index in self.members:
+            member.set(index)
+            run_in_pool(self, self.name_of(index), partial(self._in_thread, index, run))
+        member.set(None)
 
     async def _at_once(self, group: Sequence[int], run: Run | None) -> None:
         threads: list[threading.Thread] = []

@@ -15,7 +15,7 @@ from harness.testing.isolation._fix import fix
 from harness.testing.isolation._line_watch import Access
 from harness.testing.isolation._table import table
 from harness.testing.isolation._trials import Difference, InOrder, Trial
-from harness.testing.objects import OpaquePart
+from harness.testing.objects import WHOLE, OpaquePart
 
 LONG_OUTPUT = 100
 """How long an output must be, in characters, for a report to say where it differs."""
@@ -179,6 +179,7 @@ def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
             for step in findings.steps
             if any(
                 write.part is suspect.part
+                and (suspect.key is WHOLE or write.path == candidate.path)
                 for write in step.writes
                 for suspect in candidate.suspects
             )
@@ -186,7 +187,7 @@ def _accesses(findings: Findings, candidate: Candidate) -> list[str]:
         lines = [
             f"  written by {run_words(findings, member)} in a step up to {where or 'its end'}"
             for member, where in dict.fromkeys((step.member, step.waits_in) for step in steps)
-        ]
+        ] or ["  not written here, since no run got so far; each run alone writes it"]
     readers = victims_reads(own, [difference.member for difference in findings.verdict.differences])
     lines += [
         f"  read by {run_words(findings, member)} at {where}"

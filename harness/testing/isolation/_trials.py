@@ -18,7 +18,7 @@ from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._program import PROGRAMS, AgentFunction, Program, call_name, run_name
 from harness.testing.isolation._same_run import SameRun
 from harness.testing.isolation._watch import OrderWatch, OutOfOrder
-from harness.testing.objects import SharedState, Suspect
+from harness.testing.objects import SharedState, Suspect, ThreadLocalsPart
 from harness.testing.schedules import Kind, Observer, Schedule, ScheduleRun, run_schedule
 from harness.testing.schedules._run_schedule import run_probe
 from harness.testing.schedules._schedule import VERSION
@@ -93,6 +93,11 @@ class Subject:
     """What the calls of one run share on purpose; differences it makes don't count."""
     alone: dict[int, Outcome] = attrs.field(factory=dict[int, Outcome])
     """How each run ends alone, by index of its input."""
+
+    @property
+    def keeps_in_threads(self) -> bool:
+        """Whether the function reaches a `threading.local`."""
+        return any(isinstance(part, ThreadLocalsPart) for part in self.state.parts)
 
     def name_of(self, member: int) -> str:
         """Return what reports call the run, or the call, on the input of this index."""
@@ -218,7 +223,11 @@ def try_at_once(
 
 @attrs.frozen
 class InOrder:
-    """Some of the inputs one after the other: each in a loop of its own, or in one run."""
+    """Some of the inputs one after the other.
+
+    Each is in a loop of its own. But calls inside one run are in one loop, and so are runs that
+    may keep something in the threads of a pool, since those end with a controlled program.
+    """
 
     members: tuple[int, ...]
 
@@ -236,8 +245,8 @@ class InOrder:
         """Put everything back once, run one after the other, and judge each when it has ended."""
         watchers, contents = subject.watchers(observers, private)
         subject.state.put_back()
-        if subject.same_run is not None:
-            return self._inside_one_run(subject, watchers, contents)
+        if subject.same_run is not None or (len(self.members) > 1 and subject.keeps_in_threads):
+            return self._in_one_program(subject, watchers, contents)
         last: dict[int, Outcome] = {}
         for position, member in enumerate(self.members):
             program, run = subject.run((member,), Schedule(), watchers)
@@ -251,7 +260,7 @@ class InOrder:
                 )
         return Verdict(last, ())
 
-    def _inside_one_run(
+    def _in_one_program(
         self, subject: Subject, watchers: list[Observer], private: PrivateContents | None
     ) -> Verdict:
         program, run = subject.run(self.members, Schedule(), watchers, in_turn=True)
@@ -267,7 +276,8 @@ class InOrder:
                 return Verdict(
                     outcomes, differences, error=run.error, blocked=blocked, position=position
                 )
-        return Verdict(outcomes, (), error=run.error, blocked=blocked)
+        last = len(self.members) - 1
+        return Verdict(outcomes, (), error=run.error, blocked=blocked, position=last)
 
 
 def last_is_wrong_in_one_loop(subject: Subject, members: Sequence[int]) -> bool:

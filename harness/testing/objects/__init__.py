@@ -4,6 +4,7 @@
 steps of tasks through the lines of code that touch them.
 """
 
+from harness.testing.objects._kinds import ThreadLocalsPart
 from harness.testing.objects._loads import Spot, Touch, touches
 from harness.testing.objects._locals import (
     LocalAccess,
@@ -32,6 +33,7 @@ __all__ = [
     "SharedState",
     "Spot",
     "Suspect",
+    "ThreadLocalsPart",
     "Touch",
     "in_a_thread_of_its_own",
     "local_suspects",

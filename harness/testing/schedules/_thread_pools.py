@@ -12,7 +12,13 @@ from typing import Any
 import attrs
 
 from harness.testing.schedules._thread_patches import start_daemon
-from harness.testing.schedules._threads import Crew, ThreadStrand, new_lock
+from harness.testing.schedules._threads import (
+    Crew,
+    ThreadStrand,
+    current_strand,
+    new_lock,
+    own_context,
+)
 
 
 @attrs.define(eq=False)
@@ -86,3 +92,13 @@ def pool_of(
     if pool is None:
         pool = crew.pools[key] = ThreadPool(crew, initialize)
     return pool
+
+
+def run_in_pool(key: Hashable, name: str, function: Callable[[], Any]) -> None:
+    """Run a function in a thread of the pool for the key, and have the calling thread wait."""
+    here = current_strand()
+    assert here is not None
+    strand = here.crew.begin(name, name, own_context())
+    pool_of(here.crew, key).run(strand, function)
+    while not strand.done:
+        here.crew.wait(here, lambda: strand.done, None, joins=True)

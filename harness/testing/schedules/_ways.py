@@ -20,6 +20,9 @@ from harness.testing.schedules._watch import Watch, Watched
 Way = Literal["mixed", "distinct", "priorities", "random"]
 """How to search: in turns; every distinct order; by priorities, with a bound; or at random."""
 
+DRAWN: tuple[Way, ...] = ("priorities", "random")
+"""The ways that draw each schedule independently of the others, so that they can be counted."""
+
 LOOK_EVERY = 10
 """After how many schedules to look whether enough was seen."""
 
@@ -178,7 +181,7 @@ def check_way(
         return
     if not 0 < enough_below < 1:
         raise ValueError(f"{what}(enough_below=...) must be between 0 and 1, not {enough_below!r}")
-    if way not in ("priorities", "random"):
+    if way not in DRAWN:
         raise ValueError(
             f"{what}(enough_below=...) is an estimate from schedules that are drawn independently; "
             'ask for search="random" or search="priorities" with it'

@@ -135,6 +135,16 @@ def test_a_reported_leak_is_found_named_and_proven(kind: str, leak: Leak) -> Non
         assert process() == before
 
 
+@pytest.mark.parametrize("seed", [0, 26, 28])
+def test_what_belongs_together_is_named_though_a_cancel_kept_a_run_from_one(seed: int) -> None:
+    """With the last two seeds a run is cancelled between its two writes."""
+    with pytest.raises(ScheduleError, match="these objects together") as caught:
+        asyncio.run(assert_isolated(asyncio_leaks.rotating_token, INPUTS, seed=seed))
+    tado = f"{PACKAGE}.asyncio_leaks.TADO"
+    assert set(caught.value.objects) == {f"{tado}.valid", f"{tado}.refresh_token"}
+    assert ("not written here" in str(caught.value)) is (seed > 0)
+
+
 @each_leak
 def test_its_correction_raises_no_alarm(kind: str, leak: Leak) -> None:
     before = process()

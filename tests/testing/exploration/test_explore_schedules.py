@@ -1,5 +1,6 @@
 """The decorator: any async test, under many schedules, with a report that can be acted on."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from trio.testing import MockClock
 
 import harness
 from harness.errors import DeadlockError, ScheduleError
-from harness.testing import explore_schedules, exploring_with
+from harness.testing import _asked, explore_arrivals, explore_schedules, exploring_with
 from tests.scale import PATIENCE_SECONDS
 from tests.testing.schedules.toys import TOYS
 
@@ -280,6 +281,66 @@ async def test_options_from_outside_come_first() -> None:
     assert runs == 10
     await test()
     assert runs == 15
+
+
+async def test_a_replay_of_what_is_begun_twice_starts_from_the_same_state() -> None:
+    """It met what had been left before its first wait showed that it is of asyncio."""
+
+    @explore_schedules(schedules=3)
+    async def test(numbers: list[int]) -> None:
+        numbers.append(1)
+        await _waits_in_asyncio()
+        assert numbers != [1]
+
+    with pytest.raises(ScheduleError, match=r"assert \[1\] != \[1\]") as caught:
+        await test([])
+    with (
+        exploring_with(schedule=caught.value.schedule),
+        pytest.raises(ScheduleError, match="under the schedule that was given"),
+    ):
+        await test([])
+
+
+async def _waits_in_asyncio() -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        ("distinct", "all 90 orders, 1 distinct"),
+        ("priorities", "with a chance of at least 1 in "),
+        ("random", "one more shows a new one with a chance of"),
+        ("mixed", ""),
+    ],
+)
+async def test_the_command_line_says_how_to_search(
+    monkeypatch: pytest.MonkeyPatch, way: str, says: str
+) -> None:
+    monkeypatch.setattr(_asked, "_asked", _asked.Wishes(search=way))
+    _asked.told()
+
+    @explore_schedules(schedules=20, search="random", enough_below=0.5)
+    async def test() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(_double, 1)
+
+    @explore_schedules(schedules=20, cancel=True)
+    async def cancelled() -> None:
+        await trio.lowlevel.checkpoint()
+
+    @explore_arrivals(orders=20)
+    async def one_by_one() -> None:
+        await trio.lowlevel.checkpoint()
+
+    await test()
+    ((_, words),) = _asked.told()
+    assert says in words
+    assert bool(words) is bool(says)
+    # What can be searched in one way only still is.
+    await cancelled()
+    await one_by_one()
 
 
 @pytest.mark.long

@@ -403,6 +403,38 @@ async def test_the_thread_locals_of_worker_threads_are_each_trials_own(
             assert given.partition("(")[2].rstrip(")") == line.partition("alone:")[2].strip()
 
 
+def keeps_in_its_thread(user: str) -> str:
+    return _tool(user)
+
+
+def resets_its_thread(user: str) -> str:
+    KEPT.user = user
+    return _tool(user)
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [works_in_threads, works_in_threads_of_asyncio, works_in_a_pool, keeps_in_its_thread],
+    ids=lambda agent: agent.__name__,
+)
+async def test_what_a_thread_keeps_is_found_with_one_run_after_the_other(
+    agent: Callable[[str], Any],
+) -> None:
+    """Each run had threads of its own then, though outside a thread works for many."""
+    error = await leak(agent, ["ann", "bob", "cyd"], schedules=1)
+    assert "run 2 after run 1 gives something else than alone; no concurrency" in str(error)
+    assert {path.removesuffix(".user") for path in error.objects} == {f"{HERE}.KEPT"}
+    assert "proof: in 1 replay" in str(error)
+    assert error.schedule == "o1:1,2"
+    with pytest.raises(ScheduleError, match="run 2 after run 1"):
+        await assert_isolated(agent, ["ann", "bob", "cyd"], schedule=error.schedule)
+
+
+async def test_what_each_run_sets_anew_in_its_thread_raises_no_alarm() -> None:
+    seen = await assert_isolated(resets_its_thread, ["ann", "bob", "cyd"], schedules=20)
+    assert seen.outliving == ()
+
+
 async def test_what_a_thread_keeps_ends_with_its_pool() -> None:
     seen = await assert_isolated(works_in_a_pool_of_its_own, ["ann", "bob"], schedules=50)
     assert seen.schedules_run == 50

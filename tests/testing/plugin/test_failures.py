@@ -134,7 +134,7 @@ INI = "trio_mode = true\n"
         ),
         pytest.param(
             "test_as_it_is",
-            ("--explore",),
+            ("--explore", "--search-schedules=distinct"),
             r">       assert order\[0\] == 1\nE       assert 2 == 1",
             "'add #2' goes on for 2 steps",
             id="suite",

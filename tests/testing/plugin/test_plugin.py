@@ -467,6 +467,7 @@ def test_the_command_line_says_which_schedule(run_pytest: RunPytest) -> None:
     ("options", "ini", "said"),
     [
         pytest.param(["--schedules=0"], "", "from 1 upwards is wanted", id="no schedules"),
+        pytest.param(["--search-schedules=all"], "", "choose from", id="no way to search"),
         pytest.param(["--schedule=zzz"], "", "zzz is not a replay string", id="no schedule"),
         pytest.param([], "harness_timeout = soon", "harness_timeout = soon", id="no number"),
     ],
@@ -698,5 +699,15 @@ def test_every_async_test_of_a_suite_can_be_explored(run_pytest: RunPytest) -> N
     assert "test_of_another_loop[asyncio]: it uses something of the loop around it" in ran.text
     few = run_pytest(EXPLORED, "--explore-schedules=1", "-kright", plugins=("anyio",), ini=ini)
     assert "2 tests passed under other schedules, too; 0 in every order" in few.text
+    every = run_pytest(
+        EXPLORED,
+        "--explore",
+        "--search-schedules=distinct",
+        "-kasyncio and right",
+        plugins=("anyio",),
+        ini=ini,
+    )
+    assert re.search(r"test_right\[asyncio\]: all [0-9]+ orders, [0-9]+ distinct", every.text)
+    assert "1 in every order (--search-schedules=distinct)" in every.text
     trio = run_pytest(EXPLORED, "--explore", "-k trio and racy", plugins=("anyio",), ini=ini)
     assert trio.outcomes == {"test_racy[trio]": "FAILED"}, trio.text
