@@ -27,6 +27,7 @@ from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protect
 
 from harness._arguments import check_seconds, check_whole
 from harness._async_with import AsyncWithOnly
+from harness._events import happened
 from harness._outside_trio import refuse_outside_trio
 from harness._root_errors import root_errors
 from harness._words import error_in_words, repr_of
@@ -188,7 +189,7 @@ class FleetStore(AsyncWithOnly):
         self._error: Exception | None = None
         trio.lowlevel.spawn_system_task(self._serve, name="harness.cluster: fleet store")
         try:
-            await self._answered.wait()
+            await happened(self._answered)
         except BaseException:
             self._closing.set()
             raise
@@ -204,7 +205,7 @@ class FleetStore(AsyncWithOnly):
         self._bell.set()
         with trio.CancelScope(deadline=trio.current_time() + _PATIENCE_SECONDS, shield=True):
             await checkpoint()
-            await self._ended.wait()
+            await happened(self._ended)
 
     def counter(
         self, name: str, initial: int = 0, *, minimum: int | None = 0, maximum: int | None = None
@@ -272,7 +273,7 @@ class FleetStore(AsyncWithOnly):
             )
         call = self.post(script, *keys, arguments=arguments)
         with trio.CancelScope(shield=True):  # The courier answers each in time.
-            await call.done.wait()
+            await happened(call.done)
         if call.reply is None:
             raise self._gone() from self._error
         return call.reply
@@ -320,7 +321,7 @@ class FleetStore(AsyncWithOnly):
                     while self._calls and self._calls[0].give_up_at <= now:
                         self._calls.popleft().done.set()
                     with trio.move_on_after(_RETRY_SECONDS):
-                        await self._closing.wait()
+                        await happened(self._closing)
         finally:
             while self._calls:
                 self._calls.popleft().done.set()
@@ -334,6 +335,7 @@ class FleetStore(AsyncWithOnly):
                 call = self._calls[0]
                 with trio.fail_after(_CALL_SECONDS):
                     call.reply = await link.run(call.script, call.keys, call.arguments)
+                # harness: shared (only the one task that makes calls takes them away)
                 self._calls.popleft()
                 call.done.set()
             if self._renewals and trio.current_time() >= renew_at:
@@ -344,7 +346,7 @@ class FleetStore(AsyncWithOnly):
             if not self._calls and not self._closing.is_set():
                 self._bell = trio.Event()
                 with trio.move_on_at(renew_at if self._renewals else math.inf):
-                    await self._bell.wait()
+                    await happened(self._bell)
 
     def __repr__(self) -> str:
         return f"<FleetStore {self.name!r} at {self._address}>"

@@ -22,7 +22,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from harness._events import happened
+from harness._events import happened, start_task
 from harness._words import repr_of
 from harness.cluster._messages import CallFacts, Message, unpack_event
 from harness.errors import ClusterError, ClusterGoneError, RunTimedOut, WorkerLostError
@@ -163,7 +163,7 @@ class Spread:
         """
         async with trio.open_nursery() as nursery:
             for number in range(self._workers):
-                nursery.start_soon(self._keep_worker, number)
+                start_task(nursery, self._keep_worker, number)
 
     @property
     def processes(self) -> list[str]:
@@ -197,7 +197,7 @@ class Spread:
 
     async def _has(self, workers: int) -> None:
         while len(self._links) < workers and self.failure is None:
-            await self._came.wait()
+            await happened(self._came)
             self._came = trio.Event()
         await trio.lowlevel.checkpoint()
 
@@ -244,13 +244,13 @@ class Spread:
         run._add_stop_notice(stop)
         try:
             self._place(call)
-            await call.ended.wait()
+            await happened(call.ended)
         except trio.Cancelled:
             self._ask(call, "cancel", run.cancel_reason)
             if call.link is not None:
                 with trio.move_on_after(CANCEL_SECONDS_AT_MOST) as scope:
                     scope.shield = True
-                    await call.ended.wait()
+                    await happened(call.ended)
             raise
         finally:
             run._drop_stop_notice(stop)
@@ -329,7 +329,7 @@ class Spread:
             link = _Link(connection)
             try:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(link.deliver)
+                    start_task(nursery, link.deliver)
                     link.post(("setup", self._factory, trio.current_time()))
                     while True:
                         for message in await connection.receive():

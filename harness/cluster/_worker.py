@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import trio
 
+from harness._events import happened, start_task
 from harness.cluster._messages import CallFacts, Message, Pickle, pack_error, pack_event
 from harness.errors import ClusterError
 from harness.runs import Event, Run
@@ -58,7 +59,7 @@ class Worker:
         Cancellation: the calls are cancelled.
         """
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._deliver)
+            start_task(nursery, self._deliver)
             async for messages in inbox:
                 for message in messages:
                     await self._take(message, nursery)
@@ -74,7 +75,7 @@ class Worker:
             case "call", number, function, item, facts:
                 # Made here: a cancel may be the next message.
                 run = self._runs[number] = self._run_for(number, facts)
-                nursery.start_soon(self._call, number, run, function, item, name=run.name)
+                start_task(nursery, self._call, number, run, function, item, name=run.name)
             case "cancel", number, reason:
                 if number in self._runs:
                     self._runs[number].cancel(reason)
@@ -153,7 +154,7 @@ class Worker:
     async def _deliver(self) -> None:
         """Send all that came up in one step of trio's loop together."""
         while True:
-            await self._has_mail.wait()
+            await happened(self._has_mail)
             self._has_mail = trio.Event()
             messages, self._outbox = self._outbox, []
             self._send(messages)

@@ -165,9 +165,10 @@ class JournalBatch:
             entry.effects_key = self._effects_key(key_json, input_hash)
             return entry
         done: Sequence[KnownStep] = ()
+        latest = known.ending
         if self._steps is not None:
             done = self._index.steps(known.item)
-            latest, known = known.ending, self._steps.as_of_now(known, done)
+            known = self._steps.as_of_now(known, done)
         entry = _Entry(known.item, key, "open", known.attempts, known.ending)
         if self._steps is not None and done:
             entry.further = max(one.further for one in done)

@@ -24,6 +24,7 @@ from typing import Any
 
 import trio
 
+from harness._events import happened
 from harness.cluster._messages import Message
 from harness.cluster._spread import Connection, Transport, WorkerGone
 from harness.cluster._worker import Worker
@@ -106,7 +107,7 @@ class RayConnection:
                 self._token.run_sync_soon(came.set)
 
         future.add_done_callback(tell)
-        await came.wait()
+        await happened(came)
         try:
             messages: list[Message] | None = future.result()
         except Exception as error:  # Of many classes, all of which mean the same here.

@@ -36,6 +36,7 @@ import trio
 from trio import current_time
 from trio.lowlevel import checkpoint, current_trio_token, enable_ki_protection
 
+from harness._events import happened
 from harness._root_errors import root_errors
 from harness._words import error_in_words
 from harness.errors import HarnessWarning, LimiterRunError
@@ -162,7 +163,7 @@ class ServerGrants(Grants):
         self._member = uuid.uuid4().hex
         trio.lowlevel.spawn_system_task(self._serve, name="harness.cluster: shared limiter")
         try:
-            await self._answered.wait()
+            await happened(self._answered)
             if self._error is not None:
                 raise self._error
         except BaseException:
@@ -182,7 +183,7 @@ class ServerGrants(Grants):
                 self._return_bookings()
                 self._closing.set()
                 self._bell.set()
-                await self._ended.wait()
+                await happened(self._ended)
         finally:
             self._is_open = False
             self._turnstile.turn_away()
@@ -208,7 +209,7 @@ class ServerGrants(Grants):
                     if not self._may_go_on(error):
                         return
                     with trio.move_on_after(_RETRY_SECONDS):
-                        await self._closing.wait()
+                        await happened(self._closing)
         finally:
             self._answered.set()
             self._ended.set()
@@ -233,7 +234,7 @@ class ServerGrants(Grants):
             while not self._closing.is_set() and (due := self._due()) > current_time():
                 self._bell = trio.Event()
                 with trio.move_on_at(due):
-                    await self._bell.wait()
+                    await happened(self._bell)
             if not self._closing.is_set():
                 await self._call(link, "")
         self._return_bookings()
