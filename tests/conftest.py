@@ -99,11 +99,15 @@ def clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[P
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
+    forget_modules_of_tests()  # Of those that don't themselves.
     yield tmp_path
-    for name in set(sys.modules) - before:
-        # Not what came from elsewhere: the clients of providers take a second to import.
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+    forget_modules_of_tests()
+
+
+def forget_modules_of_tests() -> None:
+    """Take from `sys.modules` what was imported from a temporary folder, and nothing else."""
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(f"{tempfile.gettempdir()}/pytest-"):
             del sys.modules[name]
 
 

@@ -128,7 +128,7 @@ async def test_a_key_that_is_not_there_changes_nothing(journal_path: str) -> Non
     await fill(journal_path)
     with edit_journal(journal_path) as editor:
         for change in (editor.retry, editor.forget):
-            with pytest.raises(JournalError, match=r"no item 'x', 2, 'y' and 1 more; nothing"):
+            with pytest.raises(JournalError, match=r"no item 'x', 2, 'y' and 1 more "):
                 change("nightly", ["ok", "x", 2, "y", "z"])
         assert editor.counts("nightly")["ok"] == 1
         assert editor.retry("nightly", []) == editor.forget("nightly", []) == 0
