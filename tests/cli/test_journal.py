@@ -195,8 +195,15 @@ def test_what_the_journal_has_comes_first_and_in_the_order_of_the_input(folder: 
 @pytest.mark.slow
 def test_new_lines_follow_as_their_items_end(folder: Path) -> None:
     """Also those that ended while the journal's were still being written."""
+    # Each ends after the one with the next number; the last is in the journal.
     (folder / "agent.py").write_text(
-        "import trio\nasync def nap(record):\n    await trio.sleep(0.1 / (int(record['id']) + 1))\n"
+        "import trio\n"
+        "over = {number: trio.Event() for number in range(4)}\n"
+        "async def nap(record):\n"
+        "    number = int(record['id'])\n"
+        "    if number < 2:\n"
+        "        await over[number + 1].wait()\n"
+        "    over[number].set()\n"
     )
     (folder / "in.csv").write_text("id,text\n3,x\n")
     batch("--quiet", target="nap")
