@@ -305,6 +305,7 @@ async def _waits_in_asyncio() -> None:
     await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "says"),
     [
