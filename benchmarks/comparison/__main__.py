@@ -1,4 +1,4 @@
-"""Run the comparison: ``python -m benchmarks.comparison [run [FEATURE ...] | figures | page]``.
+"""Run the comparison: ``python -m benchmarks.comparison [run [WHAT ...] | figures | page]``.
 
 ``run`` runs the programs, and writes what they print into the record; ``figures`` measures, and
 writes that; ``page`` writes the tables of docs/comparison.md. Without a word it does all of it.
@@ -12,32 +12,34 @@ import sys
 from benchmarks.comparison import _page, _record
 
 
-def run(features: tuple[str, ...]) -> None:
-    """Run the programs of these features."""
+def run(chosen: list[str]) -> None:
+    """Run the programs of these features, or of one place: ``resume``, ``resume.on_dbos``."""
     record = _record.read() if _record.RECORD.exists() else {"versions": {}, "programs": {}}
     record["versions"] = {"Python": platform.python_version()} | {
         name: importlib.metadata.version(distribution)
         for name, _, distribution in _record.PLACES.values()
         if distribution
     }
-    for feature in features:
-        printed = {}
+    for feature in _record.FEATURES:
+        printed = record["programs"].get(feature, {})
         for place in _record.programs(feature):
+            if chosen and feature not in chosen and f"{feature}.{place}" not in chosen:
+                continue
             print(f"{feature}, {_record.PLACES[place][0]}", flush=True)
             printed[place] = _record.run(feature, place)
             for what, value in printed[place].items():
                 print(f"  {what}: {value}", flush=True)
-        record["programs"][feature] = printed
-        _record.write(record)
+            places = [place for place in _record.PLACES if place in printed]
+            record["programs"][feature] = {place: printed[place] for place in places}
+            _record.write(record)
 
 
 def figures() -> None:
     """Measure what costs what."""
     from benchmarks.comparison import _figures  # noqa: PLC0415 (it needs the peers)
 
-    record = _record.read()
-    record["figures"] = _figures.all_figures()
-    _record.write(record)
+    measured = _figures.all_figures()
+    _record.write({**_record.read(), "figures": measured})
 
 
 def page() -> None:
@@ -48,11 +50,11 @@ def page() -> None:
 
 def main() -> None:
     """Do what the arguments say."""
-    word, *features = sys.argv[1:] or ["all"]
+    word, *chosen = sys.argv[1:] or ["all"]
     if word not in ("all", "run", "figures", "page"):
         sys.exit(__doc__)
     if word in ("all", "run"):
-        run(tuple(features) or _record.FEATURES)
+        run(chosen)
     if word in ("all", "figures"):
         figures()
     if word in ("all", "page"):

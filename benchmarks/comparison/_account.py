@@ -7,7 +7,7 @@ both go on step by step, as event loops have it. A slow answer for the first is 
 from collections.abc import Awaitable, Callable
 
 Sleep = Callable[[float], Awaitable[None]]
-REPEATS = 500
+REPEATS = 200
 
 
 class Account:

@@ -5,18 +5,20 @@ Medians. Where places are compared, rounds are interleaved in one process, as in
 
 import asyncio
 import importlib.metadata
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiometer
 import anyio
 import trio
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import harness
 from benchmarks import _agent_peers, agents
@@ -27,7 +29,7 @@ from harness.journal import open_journal
 LIMIT = 100
 
 
-def imports(rounds: int = 5) -> dict[str, str]:
+def imports(rounds: int = 3) -> dict[str, str]:
     """Return the CPU time that importing each takes, in a new process."""
     taken: dict[str, list[float]] = {name: [] for name, _, _ in PLACES.values()}
     for _ in range(rounds):
@@ -58,34 +60,25 @@ def installs() -> dict[str, str]:
             (file.size or 0) for each in closure for file in importlib.metadata.files(each) or []
         )
         if name == "harness":  # An editable install lists no files of its own.
-            size += sum(path.stat().st_size for path in _own_files())
+            size += sum(path.stat().st_size for path in Path(harness.__file__).parent.rglob("*.py"))
         sizes[name] = f"{len(closure)}, {size / 1e6:,.0f} MB"
     return sizes
 
 
-def _own_files() -> list[Any]:
-    root = importlib.import_module("pathlib").Path(harness.__file__).parent
-    return [path for path in root.rglob("*.py")]
-
-
 def needed(distribution: str) -> set[str]:
-    """Return a distribution and all that it needs on this machine, without extras."""
-    found: set[str] = set()
-    waiting = [distribution]
+    """Return a distribution and all that it needs on this machine."""
+    found: dict[str, set[str]] = {}
+    waiting = [Requirement(distribution)]
     while waiting:
-        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found:
-            continue
-        try:
-            requirements = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue  # A marker leaves it out here.
-        found.add(name)
-        for requirement in requirements:
-            wanted, _, marker = requirement.partition(";")
-            if "extra ==" not in marker:
-                waiting.append(re.split(r"[^\w.-]", wanted.strip())[0])
-    return found
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        extras = {"", *wanted.extras} - found.get(name, set())
+        found.setdefault(name, set()).update(extras)
+        for line in importlib.metadata.requires(name) or [] if extras else []:
+            need = Requirement(line)
+            if need.marker is None or any(need.marker.evaluate({"extra": e}) for e in extras):
+                waiting.append(need)
+    return set(found)
 
 
 async def _body(item: int) -> int:
@@ -134,25 +127,25 @@ async def _aiometer(count: int) -> None:
 def items() -> dict[str, str]:
     """Return the CPU time per item of one checkpoint, beside that of a bare loop."""
     benches = {
-        "a bare loop": timed_in_trio(_bare),
+        "a bare loop on trio": timed_in_trio(_bare),
         "harness": timed_in_trio(_fan_out),
         "trio nurseries": timed_in_trio(_nursery),
         "asyncio.TaskGroup": timed_in_asyncio(_task_group),
         "anyio": timed_in_asyncio(_anyio),
         "aiometer": timed_in_asyncio(_aiometer),
     }
-    return _beside("a bare loop", benches, count=2_000, rounds=15)
+    return _beside("a bare loop on trio", benches, count=2_000, rounds=15)
 
 
 def turns() -> dict[str, str]:
     """Return the CPU time per agent run with one tool call, beside that of a bare loop."""
     benches = {
-        "a bare loop": agents.SERIAL["a tool turn, bare"],
+        "a bare loop on trio": agents.SERIAL["a tool turn, bare"],
         "harness": agents.SERIAL["a tool turn"],
     }
     for name, make in _agent_peers.frameworks().items():
         benches[name] = timed_in_asyncio(_times(make(with_tool=True)))
-    return _beside("a bare loop", benches, count=50, rounds=9)
+    return _beside("a bare loop on trio", benches, count=50, rounds=9)
 
 
 def _times(once: Callable[[], Awaitable[str]]) -> Callable[[int], Any]:

@@ -34,18 +34,13 @@ def of_feature(record: dict[str, Any], feature: str) -> str:
         ["", *columns, "lines"],
         [
             [
-                f"[{PLACES[place][0]}]({SOURCE}/{feature}/{place}.py)"
-                if SOURCE
-                else PLACES[place][0],
+                PLACES[place][0],
                 *(values.get(what, "–") for what in columns),
                 str(code_lines(feature, place)),
             ]
             for place, values in printed.items()
         ],
     )
-
-
-SOURCE = ""
 
 
 def of_figures(record: dict[str, Any]) -> str:

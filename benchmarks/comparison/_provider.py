@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 LIMIT = 600
-MINUTES = 4
+MINUTES = 2
 END = MINUTES * 60.0
 
 

@@ -49,6 +49,8 @@ MEASURED = "≈ "
 QUIET = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Its processes take a while to start on a busy machine.
+    "RAY_raylet_start_wait_time_s": "200",
     # Else it fetches prices, and inspect_ai looks for a newer version of itself.
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LANGSMITH_TRACING": "false",

@@ -1,8 +1,8 @@
-"""A source of 1,000 items that knows how far ahead of what is done it is read."""
+"""A source of 500 items that knows how far ahead of what is done it is read."""
 
 from collections.abc import Iterator
 
-COUNT = 1_000
+COUNT = 500
 AT_ONCE = 10
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import selectors
-import time
 from collections.abc import Coroutine
 from typing import Any
+from unittest import mock
 
 
 class Skipping(selectors.DefaultSelector):
@@ -20,9 +20,10 @@ class Skipping(selectors.DefaultSelector):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a program on such a clock, which `time.monotonic` shows, too."""
+    """Run a program on such a clock, which `time.monotonic` shows meanwhile, too."""
     selector = Skipping()
     loop = asyncio.SelectorEventLoop(selector)
-    loop.time = time.monotonic = lambda: selector.now  # type: ignore[method-assign]
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(main)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    with mock.patch("time.monotonic", loop.time):
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(main)

@@ -26,7 +26,7 @@ async def main() -> None:
     results = await harness.fan_out(agent, range(10), policy=harness.BestEffort())
     print(f"others that finished: {len(results.values())} of 9")
     print(f"steps after it was cancelled: {steps_after} of 5")
-    print(f"what it leaves: {results[3].status}: {results[3].error.reason}")
+    print(f"what it leaves: {results[3].status}: {results[3].error}")
 
 
 if __name__ == "__main__":

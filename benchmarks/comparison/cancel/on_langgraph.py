@@ -7,6 +7,7 @@ from langgraph.graph import START, StateGraph
 
 steps_after = 0
 begun: set[int] = set()
+all_begun = asyncio.Event()
 
 
 class State(TypedDict):
@@ -16,6 +17,8 @@ class State(TypedDict):
 async def work(state: State) -> State:
     global steps_after
     begun.add(state["number"])
+    if len(begun) == 10:
+        all_begun.set()
     try:
         await asyncio.sleep(1)
     except BaseException:
@@ -35,8 +38,7 @@ graph = builder.compile()
 async def main() -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(graph.ainvoke({"number": number})) for number in range(10)]
-        while len(begun) < 10:
-            await asyncio.sleep(0.01)
+        await all_begun.wait()
         tasks[3].cancel("the user left")
     others = [task for task in tasks if task is not tasks[3] and not task.cancelled()]
     print(f"others that finished: {len(others)} of 9")

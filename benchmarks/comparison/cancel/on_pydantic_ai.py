@@ -9,6 +9,7 @@ from pydantic_ai.models.function import FunctionModel
 
 steps_after = 0
 begun: set[str] = set()
+all_begun = asyncio.Event()
 THIRD = "3"
 
 
@@ -25,6 +26,8 @@ agent = Agent(FunctionModel(model))
 async def work(name: str) -> str:
     global steps_after
     begun.add(name)
+    if len(begun) == 10:
+        all_begun.set()
     try:
         await asyncio.sleep(1)
     except BaseException:
@@ -38,8 +41,7 @@ async def work(name: str) -> str:
 async def main() -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(agent.run(str(number))) for number in range(10)]
-        while len(begun) < 10:
-            await asyncio.sleep(0.01)
+        await all_begun.wait()
         tasks[3].cancel("the user left")
     others = [task for task in tasks if task is not tasks[3] and not task.cancelled()]
     print(f"others that finished: {len(others)} of 9")

@@ -1,6 +1,7 @@
 """What is left of ten tasks when two fail? A task group has one policy, and returns no values."""
 
 import anyio
+from trio.testing import MockClock
 
 from benchmarks.comparison._failing import (
     ITEMS,
@@ -35,4 +36,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from benchmarks.comparison import _virtual
 from benchmarks.comparison._failing import (
     ITEMS,
     NOTHING,
@@ -35,4 +36,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    _virtual.run(main())

@@ -1,5 +1,7 @@
 """How much of a limit does a limiter use, and does it go over?"""
 
+from collections.abc import Iterator
+
 import trio
 from trio.testing import MockClock
 
@@ -15,7 +17,7 @@ async def main() -> None:
     async def call(number: int) -> None:
         await trio.sleep(provider.arrive())
 
-    def questions():  # type: ignore[no-untyped-def]
+    def questions() -> Iterator[int]:
         number = 0
         while not provider.over():
             yield (number := number + 1)

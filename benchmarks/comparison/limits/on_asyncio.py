@@ -1,4 +1,7 @@
-"""How much of a limit does a semaphore use, and does it go over? Ten calls take a second at first."""
+"""How much of a limit does a semaphore use, and does it go over?
+
+Ten at once are ten a second, as long as a call takes a second.
+"""
 
 import asyncio
 import time

@@ -35,7 +35,7 @@ def main() -> None:
         trio.run(test_account)
     except ScheduleError as error:
         print(f"race found: after {error.schedules_run} runs")
-        print(f"replay: by the string {error.schedule[:3]}...")
+        print(f"replay: by the string {str(error.schedule)[:3]}...")
     try:
         trio.run(test_desk)
     except ScheduleError as error:

@@ -28,6 +28,7 @@ async def main() -> None:
         async with send:
             for number in bounded:
                 await send.send(number)
+    receive.close()
     show(plain=plain, bounded=bounded, order="as you store them")
 
 
