@@ -1,6 +1,6 @@
 """Run what the documents show: doctests, the blocks of README and docs, and the examples.
 
-In README.md and docs/*.md:
+In README.md and the pages of docs, in whatever folder:
 
 - A block fenced as ``python`` is a whole program. It is run, and the block fenced as ``text`` that
   comes next, before any other code, is what it prints; without one it prints nothing.
@@ -38,12 +38,26 @@ import harness
 from tests.scale import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(
+        page
+        for page in DOCS.rglob("*.md")
+        if page.relative_to(DOCS).parts[0] not in ("_build", "changes")
+    ),
+]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-CHANGES = sorted((ROOT / "docs" / "changes").glob("*.md"))
+CHANGES = sorted((DOCS / "changes").glob("*.md"))
 PROSE = [*PAGES, *CHANGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]*)[^`]*$")
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 COMMENT = re.compile(r"^<!-- (?P<said>.*?) -->$")
+
+
+def name_of(page: Path) -> str:
+    """Return a page's path from the root."""
+    return str(page.relative_to(ROOT))
 
 
 @attrs.frozen
@@ -87,6 +101,25 @@ def long_lines(page: str) -> list[str]:
         for line in prose.splitlines()
         if len(line) > 100 and not line.startswith(("|", "#", "<!--")) and " " in line.strip()
     ]
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the links of a page to files and headings that don't exist.
+
+    Sphinx looks at those between the pages of the site; this, at those from outside it, too.
+    """
+    broken = []
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        name, _, heading = target.partition("#")
+        file = page.parent / name if name else page
+        if not file.exists():
+            broken.append(target)
+        elif heading:
+            titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+            if heading not in slugs:
+                broken.append(target)
+    return broken
 
 
 def check_output(expected: str, printed: str, where: str) -> None:
@@ -204,23 +237,23 @@ def test_doctests(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     with contextlib.chdir(tmp_path):  # What a page writes is gone with it.
-        run_python_blocks(text, str(page.relative_to(ROOT)))
+        run_python_blocks(text, name_of(page))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_cells_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    run_ipython_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
+    run_ipython_blocks(page.read_text(encoding="utf-8"), name_of(page), tmp_path)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_console_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    run_console_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
+    run_console_blocks(page.read_text(encoding="utf-8"), name_of(page), tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
@@ -240,10 +273,15 @@ def test_a_change_says_its_kind_in_its_name(change: Path) -> None:
         assert change.read_text(encoding="utf-8").strip()
 
 
-@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
 def test_prose_wraps_at_100_columns(page: Path) -> None:
     """Diffs and editors show whole lines. Code, tables and what can't be broken may be longer."""
     assert long_lines(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
 
 
 def test_the_changelog_is_made_of_the_changes() -> None:
@@ -325,6 +363,16 @@ def test_long_prose_is_told_apart_from_what_may_be_long() -> None:
     long = "word " * 30
     page = f"{long}1\n| {long} |\n```text\n{long}\n```\n````md\n```\n{long}\n```\n````\n- {long}2\n"
     assert [line[-1] for line in long_lines(page)] == ["1", "2"]
+
+
+def test_links_that_lead_nowhere_are_told(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A `title`, really\n", encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](there.md#a-title-really) [b](there.md#title) [c](gone.md) [d](https://e.example/f.md)",
+        encoding="utf-8",
+    )
+    assert broken_links(page) == ["there.md#title", "gone.md"]
 
 
 def test_console_blocks_are_compared_too(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def explore_schedules(
     undisturbed, as always.
 
     A plain test stays a plain one. Its threads run one at a time, and are left for others where
-    others could notice; see ``docs/testing.md``.
+    others could notice; see ``docs/reference/testing.md``.
 
     An explored test had best make everything it uses in its own body. What else it reaches, in
     modules, classes, default arguments and fixtures, is put back before every schedule if possible;
