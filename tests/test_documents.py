@@ -5,11 +5,18 @@ In README.md and the pages of docs, in whatever folder:
 - A block fenced as ``python`` is a whole program. It is run, and the block fenced as ``text`` that
   comes next, before any other code, is what it prints; without one it prints nothing.
 - A block fenced as ``console`` is for reading. Under ``<!-- run -->`` its lines after ``$ `` are
-  run by a shell, in an empty folder that holds the examples; the other lines are what they print.
+  run by a shell, in an empty folder; the other lines are what they print. If the page speaks of
+  ``examples/``, the folder holds them.
+- A block of any language under ``<!-- file: NAME -->`` is saved there first, for such commands.
 - A block fenced as ``ipython`` is a cell. The cells of a page are run by IPython's shell, one after
   the other; output is shown as for ``python``.
 - ``<!-- continues -->`` over a python block: it goes on in the names of the block before.
 - ``<!-- not run: REASON -->`` over a python block: it is only looked at (it must parse).
+
+So the tutorial is typed along. With HARNESS_TUTORIAL_PYTHON the commands are those of another
+environment, for instance one with nothing but the wheel:
+
+    HARNESS_TUTORIAL_PYTHON=DIR/bin/python pytest tests/test_documents.py -k "console and tutorial"
 
 Wherever output is compared, ``...`` stands for anything, as in doctests. What an example prints is
 compared with its header in tests/examples; here stands only that each has such a test.
@@ -142,7 +149,7 @@ def run_python_blocks(page: str, name: str) -> int:
         where = f"{name}:{block.line}"
         # Blank lines in front, so that a traceback names the line of the page.
         source = "\n" * (block.line - 1) + block.text
-        if block.said.startswith("not run:"):
+        if block.said.startswith(("not run:", "file:")):
             ast.parse(source, name)
             continue
         if block.said != "continues":
@@ -196,10 +203,17 @@ def run_ipython_blocks(page: str, name: str, folder: Path) -> int:
 
 def run_console_blocks(page: str, name: str, folder: Path) -> int:
     """Run the console blocks of a page that ask for it, and return how many commands ran."""
-    (folder / "examples").symlink_to(ROOT / "examples")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    if "examples/" in page:
+        (folder / "examples").symlink_to(ROOT / "examples")
+    python = os.environ.get("HARNESS_TUTORIAL_PYTHON", sys.executable)
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONPATH"}
+    environment["PATH"] = os.pathsep.join([str(Path(python).parent), os.environ["PATH"]])
+    # Not the plugins that this environment happens to have: a reader doesn't.
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     ran = 0
     for block in blocks_in(page):
+        if block.said.startswith("file: "):
+            (folder / block.said.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
         if block.language != "console" or block.said != "run":
             continue
         for shown in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
@@ -207,7 +221,7 @@ def run_console_blocks(page: str, name: str, folder: Path) -> int:
             done = subprocess.run(
                 ["sh", "-c", command],
                 cwd=folder,
-                env=os.environ | {"PATH": path},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -384,6 +398,12 @@ def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
     assert run_console_blocks(page, "page.md", tmp_path / "true") == 2
     with pytest.raises(pytest.fail.Exception, match=r"page\.md:3 \$ echo"):
         run_console_blocks(page.replace("b\n$", "c\n$"), "page.md", tmp_path / "false")
+
+
+def test_files_are_saved_for_the_commands(tmp_path: Path) -> None:
+    page = "<!-- file: a.txt -->\n```text\nhello\n```\n"
+    page += "<!-- run -->\n```console\n$ cat a.txt\nhello\n```\n"
+    assert run_console_blocks(page, "page.md", tmp_path) == 1
 
 
 @pytest.mark.slow
