@@ -23,6 +23,19 @@ html_title = f"harness {release}"
 
 # `name` in a docstring refers to a Python object where there is one of that name.
 default_role = "py:obj"
+# A name that leads nowhere is an error, but for those of other libraries, since a build that needs no
+# network can't look them up, and what signatures name: type variables, aliases, private bases.
+nitpicky = True
+nitpick_ignore_regex = [
+    (
+        "py:.*",
+        r"(asyncio|collections|contextlib|contextvars|datetime|functools|hypothesis|logging|math"
+        r"|opentelemetry|os|outcome|pathlib|rich|trio)\..*",
+    ),
+    ("py:class", r"[\w.]+"),
+    ("py:obj", r"harness\.errors\._ErrorT_co"),
+    ("py:exc", "IncomparableError"),
+]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = True
