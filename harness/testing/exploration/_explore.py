@@ -408,6 +408,10 @@ async def explore_if_possible(test: Test, named: Mapping[str, Any], schedules: i
 
     Raises:
       ScheduleError: when the test fails under one, as for `explore_schedules`.
+
+    Checkpoint: always, if it can be explored.
+
+    Cancellation: ends after the schedule that is being run.
     """
     if any(
         str(getattr(thing, "__module__", "")).startswith("harness.testing")
