@@ -12,15 +12,12 @@ from tests.scale import PATIENCE_SECONDS
 ALL = [(feature, place) for feature in _record.FEATURES for place in _record.programs(feature)]
 IN_PROCESS = ("here", "on_trio", "on_anyio", "on_aiometer", "on_asyncio")
 """Those that start in no time. The others import for seconds; see the marker `full`."""
-OTHER_PROCESSES = ("resume", "here")
+MARKS = {
+    **dict.fromkeys(("limits", "schedules", "seeing", "source"), pytest.mark.slow),
+    "resume": pytest.mark.long,  # It starts two processes.
+}
 
-SLOW = ("limits", "schedules", "seeing", "source")
-
-HERE = [
-    pytest.param(*each, marks=[pytest.mark.slow] if each[0] in SLOW else [])
-    for each in ALL
-    if each[1] in IN_PROCESS and each != OTHER_PROCESSES
-]
+HERE = [pytest.param(*each, marks=MARKS.get(each[0], [])) for each in ALL if each[1] in IN_PROCESS]
 ELSEWHERE = [each for each in ALL if each[1] not in IN_PROCESS]
 
 
@@ -59,11 +56,6 @@ def test_a_program_prints_what_the_page_says(
     )
     assert time.monotonic is clock, "the program left its own clock behind"
     assert agrees(_record.parsed(capsys.readouterr().out), feature, place)
-
-
-@pytest.mark.long
-def test_the_batch_that_is_killed_resumes_as_the_page_says() -> None:
-    assert agrees(_record.run(*OTHER_PROCESSES, timeout=PATIENCE_SECONDS), *OTHER_PROCESSES)
 
 
 @pytest.mark.full
