@@ -4,12 +4,14 @@ Medians. Where places are compared, rounds are interleaved in one process, as in
 """
 
 import asyncio
+import gc
 import importlib.metadata
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,12 @@ async def _fan_out(count: int) -> None:
     await harness.fan_out(_body, range(count), limit=LIMIT)
 
 
+async def _stream(count: int) -> None:
+    async with harness.open_fan_out(_body, range(count), limit=LIMIT) as results:
+        async for _ in results:
+            pass
+
+
 async def _nursery(count: int) -> None:
     async with trio.open_nursery() as nursery:
         for item in range(count):
@@ -135,6 +143,27 @@ def items() -> dict[str, str]:
         "aiometer": timed_in_asyncio(_aiometer),
     }
     return _beside("a bare loop on trio", benches, count=2_000, rounds=15)
+
+
+def memory(count: int = 10_000) -> dict[str, str]:
+    """Return the peak memory (tracemalloc) while items are taken from a source and done."""
+    ways: dict[str, Callable[[], Any]] = {
+        "a bare loop on trio": lambda: trio.run(_bare, count),
+        "harness": lambda: trio.run(_stream, count),
+        "trio nurseries": lambda: trio.run(_nursery, count),
+        "asyncio.TaskGroup": lambda: asyncio.run(_task_group(count)),
+        "anyio": lambda: asyncio.run(_anyio(count)),
+        "aiometer": lambda: asyncio.run(_aiometer(count)),
+    }
+    peaks = {}
+    for name, way in ways.items():
+        way()  # Imports and caches are not its memory.
+        gc.collect()
+        tracemalloc.start()
+        way()
+        peaks[name] = f"{tracemalloc.get_traced_memory()[1] / 2**20:.1f} MiB"
+        tracemalloc.stop()
+    return peaks
 
 
 def turns() -> dict[str, str]:
@@ -208,6 +237,7 @@ def all_figures() -> dict[str, dict[str, str]]:
         "import, CPU time": imports(),
         "distributions and size": installs(),
         "an item, CPU time": items(),
+        "peak memory of 10,000 items": memory(),
         "an agent's turn with a tool, CPU time": turns(),
         "a durable step, time": durable_steps(),
     }

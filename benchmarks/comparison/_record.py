@@ -24,7 +24,7 @@ PLACES = {
     "on_pydantic_ai": ("pydantic-ai", "pydantic_ai", "pydantic-ai-slim"),
     "on_openai_agents": ("openai-agents", "agents", "openai-agents"),
     "on_inspect_ai": ("inspect_ai", "inspect_ai", "inspect-ai"),
-    "on_langgraph": ("LangGraph", "langgraph", "langgraph"),
+    "on_langgraph": ("LangGraph", "langgraph.graph", "langgraph"),
     "on_litellm": ("litellm", "litellm", "litellm"),
     "on_ray": ("Ray", "ray", "ray"),
     "on_dbos": ("DBOS", "dbos", "dbos"),
