@@ -23,7 +23,9 @@ compared with its header in tests/examples; here stands only that each has such 
 """
 
 import ast
+import asyncio
 import contextlib
+import contextvars
 import doctest
 import importlib
 import io
@@ -40,6 +42,8 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
+import trio.testing
 
 import harness
 from tests.scale import PATIENCE_SECONDS
@@ -301,6 +305,25 @@ def test_prose_wraps_at_100_columns(page: Path) -> None:
 @pytest.mark.parametrize("page", PROSE, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page) == []
+
+
+def test_the_table_for_those_from_asyncio_names_what_exists() -> None:
+    table = (DOCS / "reference" / "from-asyncio.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[2:5] for line in table.splitlines() if line.startswith("| ")][2:]
+    places: list[tuple[object, ...]] = [
+        (asyncio, asyncio.AbstractEventLoop, asyncio.Task, contextvars),
+        (trio, trio.testing, trio.to_thread, trio.CancelScope, contextvars),
+        (harness, trio),
+    ]
+    unknown = [
+        code
+        for row in rows
+        for cell, where in zip(row, places, strict=True)
+        for code in re.findall(r"`([\w.]+)(?:\([^`]*)?`", cell)
+        if not any(hasattr(place, code.rpartition(".")[2]) for place in where)
+    ]
+    assert len(rows) > 20
+    assert unknown == []
 
 
 def test_the_changelog_is_made_of_the_changes() -> None:
