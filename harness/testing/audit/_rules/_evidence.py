@@ -59,7 +59,7 @@ _HARMLESS_TWICE = re.compile(r"cache(?!d)|warned|warning|logged", re.IGNORECASE)
 _WHOEVER_IS_FIRST = re.compile(r"(^|_)a?(ensure|get_or_create|lazy)(_|$)")
 _LOOKS_UP = re.compile(
     r"^_*(a?get|fetch|find|read|look_?up|resolve|query|retrieve|describe|list|search|load|wait"
-    r"|poll|measure|check|detect|compute|count|discover|is|has)(_|$)"
+    r"|poll|measure|check|detect|compute|count|discover|is|has|latest|newest|current)(_|$)"
 )
 _EXPENSIVE = re.compile(
     r"token|credential|secret|auth|session|client|conn|pool|channel|socket|sandbox|browser|process"
@@ -435,7 +435,7 @@ def is_driver(method: FunctionNode, source: Source) -> bool:
     A loop that returns something only tries again.
     """
     if not isinstance(source.parents.get(method), ast.ClassDef):
-        return re.search(r"^_*(a?main)$|_(loop|forever)$", method.name) is not None
+        return re.search(r"(^|_)a?main$|_(loop|forever)$", method.name) is not None
     return _DRIVES.search(method.name) is not None or (
         method.name.startswith("_")
         and any(isinstance(one, ast.While) and _waits_in(one) for one in method.body)

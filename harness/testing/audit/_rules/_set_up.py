@@ -40,6 +40,9 @@ _TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
 _COMMAND_LINE = re.compile(
     r"(^|[/\\])_?(cli|commands?|console|repl|autoreload|reloader|debug|__main__)([/\\]|\.py$)"
 )
+_AT_A_TERMINAL = frozenset(("curses", "inquirer", "prompt_toolkit", "questionary", "readline"))
+"""Libraries that ask the one person at a terminal."""
+
 _CACHE = re.compile(
     r"cache|memo(?!r)|registry|registered|interned|singleton|_instances?$|_lock|metrics|stats"
     r"|_sample|warned|warn_once"
@@ -84,8 +87,10 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
 
 
 def is_of_a_command_line(source: Source) -> bool:
-    """Return whether a file's path says that one person at a terminal uses it."""
-    return _COMMAND_LINE.search(source.path) is not None
+    """Return whether a file's path or its imports say that one person at a terminal uses it."""
+    return _COMMAND_LINE.search(source.path) is not None or any(
+        name.partition(".")[0] in _AT_A_TERMINAL for name in source.imports.values()
+    )
 
 
 def _returns_what_it_decorates(function: FunctionNode) -> bool:

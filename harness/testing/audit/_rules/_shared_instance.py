@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import Change, changes_by, is_undone
+from harness.testing.audit._changes import Change, changes_by, is_signal, is_undone
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._rules._call_state import (
     LIFE_CYCLE,
@@ -295,7 +295,7 @@ def _kept(
                 if attribute not in read or is_cache(attribute) or attribute in methods:
                     continue
                 if program.is_locked(node, source) or (
-                    change is not None and is_undone(change, source)
+                    change is not None and (is_undone(change, source) or is_signal(change, source))
                 ):
                     continue
                 if change is None and not suspends and not _depends_on_call(node, method, itself):
