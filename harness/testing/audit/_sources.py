@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import attrs
 
+from harness.testing.audit._changes import CHANGING_METHODS
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._source_file import FunctionNode, Source
@@ -157,9 +158,12 @@ class Sources:
         """Return whether asynchronous code itself calls a function of that name.
 
         ``tasks.add(...)`` calls a method, and no function of a module that is called ``add``.
+        ``flag.set()`` calls an event's method, or anybody's, so it says nothing of this one.
         """
         if source.parents.get(function) is source.tree:
             return function.name in self._called_by_name
+        if function.name in _ANYBODYS:
+            return False
         return function.name in self._called_directly
 
     def class_named(self, name: str, source: Source) -> tuple[Source, ast.ClassDef] | None:
@@ -181,6 +185,10 @@ class Sources:
                     names.add(name)
                     pending.append(name)
         return frozenset(names)
+
+
+_ANYBODYS = CHANGING_METHODS | {"get", "set"}
+"""Methods that containers, events and context variables have, too."""
 
 
 def _last_name(expression: ast.expr) -> str:

@@ -823,4 +823,79 @@ RIGHT = {
                     self._json = loads(await self.body())
                 return self._json
         """,
+    "an event that is asked whether it is set, and cleared": """\
+        class Client:
+            async def request(self):
+                if not self._open.is_set():
+                    await self._open.wait()
+                if await self.send() == 429:
+                    self._open.clear()
+        """,
+    "the event of a shared worker's loop": """\
+        import asyncio
+        class Worker:
+            def __init__(self):
+                self.wake = asyncio.Event()
+            async def work(self):
+                while True:
+                    await self.wake.wait()
+                    self.wake.clear()
+        WORKER = Worker()
+        """,
+    "what is noted is what was asked for": """\
+        class Client:
+            async def save(self, key, value):
+                if self.saved.get(key) is value:
+                    return
+                await self.send(key, value)
+                self.saved[key] = value
+        """,
+    "a plain answer, asked for once for each key": """\
+        class Client:
+            async def supports(self, command):
+                known = self.known.get(command)
+                if known is None:
+                    known = bool(await self.command(command))
+                    self.known[command] = known
+                return known
+        """,
+    "what a nursery starts, once for each object": """\
+        class CacheClient:
+            async def work(self, task_status):
+                self.nodes = []
+                task_status.started()
+                for node in await self.find():
+                    self.nodes.append(node)
+                    await node.ping(self.nodes)
+        """,
+    "a file that asks the one person at a terminal": """\
+        from prompt_toolkit import PromptSession
+        multiline = False
+        async def ask(long):
+            global multiline
+            multiline = long
+            await PromptSession().prompt_async()
+            return multiline
+        """,
+    "a method with the name of an event's, which others call": """\
+        import os
+        class Settings:
+            def set(self, key, value):
+                os.environ[key] = value
+        async def wake(event):
+            event.set()
+        """,
+    "a log-in that asks for what it hasn't been given": """\
+        class Client:
+            async def authorize(self):
+                if not self.token:
+                    self.token = await self.ask_for_it()
+        """,
+    "what starts the server of the process": """\
+        import os
+        def api_start(port):
+            os.environ["PORT"] = str(port)
+        async def main(port):
+            api_start(port)
+        """,
 }

@@ -124,6 +124,23 @@ SHOWN_BY = {
         "    async def run(self):\n        await self._one()\n",
         "    async def ask(self):\n        await self._one()\n",
     ),
+    "something other than a look is done twice": (
+        "class DeskManager:\n    async def update(self):\n        if not self.ready:\n",
+        "            await self.subscribe()\n            self.ready = True\n",
+        "            await self._async_poll()\n            self.ready = True\n",
+    ),
+    "an entry that is made, and not only found": (
+        "class DeskManager:\n    async def get_desk(self, name):\n"
+        "        desk = self.desks.get(name)\n        if desk: return desk\n"
+        "        place = await self.open(name)\n",
+        "        desk = Desk(place)\n        self.desks[name] = desk\n        return desk\n",
+        "        desk = place.number()\n        self.desks[name] = desk\n        return desk\n",
+    ),
+    "a function that isn't the program's main one": (
+        "from server import Server\nserver = Server()\n",
+        "async def answer(port):\n    server.port = port\n    await server.run(server.port)\n",
+        "async def async_main(port):\n    server.port = port\n    await server.run(server.port)\n",
+    ),
     "a wait while prints are redirected": (
         "import contextlib\nasync def ask(tool):\n    with contextlib.redirect_stdout(tool):\n",
         "        await tool()\n",

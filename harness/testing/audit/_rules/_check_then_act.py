@@ -30,7 +30,7 @@ RULE = Rule(
 _LIFE_CYCLE = re.compile(
     r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
     r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?(line|chunk|until)"
-    r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|handshake"
+    r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|authori[sz]e|handshake"
     r"|negotiate|lifespan|log_?in|log_?on)(_|$)|^_*a?open$|^_*on_(\w+_)?(start|stop|init|shutdown|connect|ready)"
 )
 """Methods usually called by one task: those of a connection's life cycle, and those that say that

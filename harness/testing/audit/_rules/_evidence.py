@@ -292,7 +292,11 @@ def several_tasks_decide(
     """
     method = source.method_of(function) or function
     owner = source.class_of(method)
-    if _only_looks_up(path, act, function, source):
+    if (
+        _only_looks_up(path, act, function, source)
+        or _notes_that_it_looked(act, source)
+        or _keeps_what_it_found(path, act, function, source)
+    ):
         return False
     attribute = path.rpartition(".")[2]
     if isinstance(act, ast.Assign) and _HARMLESS_TWICE.search(attribute):
@@ -383,6 +387,52 @@ def _only_looks_up(path: str, act: ast.AST, function: FunctionNode, source: Sour
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names
         ]
     return bool(made) and all(_LOOKS_UP.match(one) for one in made)
+
+
+def _notes_that_it_looked(act: ast.AST, source: Source) -> bool:
+    """``if not self.polled: await self.poll(); self.polled = True``: who looks twice sees twice."""
+    block = source.parents.get(act)
+    if not (
+        isinstance(act, ast.Assign)
+        and isinstance(act.value, ast.Constant)
+        and act.value.value is True
+        and isinstance(block, ast.If)
+        and all(isinstance(one, ast.Expr | ast.Assign) for one in block.body)
+    ):
+        return False
+    made = [name for one in block.body for name in _awaited_names(one)]
+    return bool(made) and all(_LOOKS_UP.match(re.sub(r"^_*async_", "", one)) for one in made)
+
+
+def _keeps_what_it_found(path: str, act: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a function that is called a look-up keeps an entry and returns it.
+
+    ``async def get_address(key): ...; self.addresses[key] = found; return found``. What it makes
+    itself, or what is dear, had better not be there twice.
+    """
+    if (
+        not isinstance(act, ast.Assign)
+        or not isinstance(act.targets[0], ast.Subscript)
+        or _LOOKS_UP.match(function.name) is None
+        or _EXPENSIVE.search(path)
+    ):
+        return False
+    name = ast.unparse(act.value)
+    made = [
+        source.called(node.value).rpartition(".")[2]
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    ]
+    return (
+        isinstance(act.value, ast.Name)
+        and not any(one.lstrip("_")[:1].isupper() for one in made)
+        and any(
+            isinstance(node, ast.Return)
+            and node.value is not None
+            and ast.unparse(node.value) == name
+            for node in source.own_nodes(function)
+        )
+    )
 
 
 def _awaited_names(value: ast.AST) -> list[str]:
