@@ -162,6 +162,26 @@ def test_without_anything_that_shows_that_calls_meet_a_finding_is_a_maybe(
 
 
 @pytest.mark.parametrize(
+    ("owner", "method", "write", "why"),
+    [
+        ("DeskManager", "answer", "session = Door()", "by its name, one DeskManager serves many"),
+        ("Desk", "ensure_door", "session = Door()", "its name says that whoever"),
+        ("Desk", "answer", "session = await connect()", "two callers would open one each"),
+        ("Desk", "answer", "session += price", "an addition in between would be lost"),
+    ],
+)
+def test_a_decision_says_why_several_tasks_take_it(
+    owner: str, method: str, write: str, why: str
+) -> None:
+    """A reader who isn't told why calls should meet there has to believe it, or not."""
+    (found,) = audit(
+        f"class {owner}:\n    async def {method}(self):\n        if self.session is None:\n"
+        f"            await self.ring()\n            self.{write}\n"
+    )
+    assert f"with an await in between and no lock; {why}" in found.message
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "class Desk:\n    async def note(self, name):\n        if self.seen is not None:\n"

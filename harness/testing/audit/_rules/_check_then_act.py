@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._rules._evidence import several_tasks_decide
+from harness.testing.audit._rules._evidence import why_several_decide
 from harness.testing.audit._rules._harmless import is_harmless
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._source_file import (
@@ -23,8 +23,8 @@ RULE = Rule(
     name="check-then-act",
     title="a decision about shared state that an await makes stale",
     why="while the function waits, another task can find the same and decide the same",
-    fix="hold a trio.Lock over check and act, look again after the await, or use "
-    "harness.shared (Counter.try_spend, open_cache, open_once)",
+    fix="hold a lock over check and act (trio.Lock, asyncio.Lock), look again after the await, or "
+    "use harness.shared (Counter.try_spend, open_cache, open_once)",
 )
 
 _LIFE_CYCLE = re.compile(
@@ -78,20 +78,24 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         }
         if not found:
             continue
-        shown = {
-            path: one
-            for path, one in found.items()
-            if several_tasks_decide(path, one[1], function, source, program)
+        reasons = {
+            path: why
+            for path, (_, act, _) in found.items()
+            if (why := why_several_decide(path, act, function, source, program))
         }
-        (path, (look, act, how)), *others = (shown or found).items()
+        (path, (look, act, how)), *others = [
+            one for one in found.items() if not reasons or one[0] in reasons
+        ]
         also = ", ".join(other for other, _ in others)
         yield Hit(
             node=act,
             symbol=_symbol(path, function, source),
             message=f"{qualified_name(function, source)}() {how} {path} on what it saw in line "
-            f"{look}, with an await in between and no lock" + (f"; also {also}" if also else ""),
+            f"{look}, with an await in between and no lock"
+            + (f"; {reasons[path]}" if reasons else "")
+            + (f"; also {also}" if also else ""),
             defined_at=look,
-            maybe=not shown,
+            maybe=not reasons,
         )
 
 

@@ -278,10 +278,10 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def several_tasks_decide(
+def why_several_decide(
     path: str, act: ast.AST, function: FunctionNode, source: Source, program: Sources
-) -> bool:
-    """Return whether it shows that several tasks take this decision, and that it matters.
+) -> str:
+    """Say what shows that several tasks take this decision, and that it matters; "" if nothing.
 
     Args:
       path: What is looked at, and written: ``self.token``.
@@ -292,41 +292,45 @@ def several_tasks_decide(
     """
     method = source.method_of(function) or function
     owner = source.class_of(method)
+    attribute = path.rpartition(".")[2]
     if (
         _only_looks_up(path, act, function, source)
         or _notes_that_it_looked(act, source)
         or _keeps_what_it_found(path, act, function, source)
+        or (isinstance(act, ast.Assign) and _HARMLESS_TWICE.search(attribute))
+        or is_of_a_command_line(source)
     ):
-        return False
-    attribute = path.rpartition(".")[2]
-    if isinstance(act, ast.Assign) and _HARMLESS_TWICE.search(attribute):
-        return False
-    if is_of_a_command_line(source):
-        return False
+        return ""
     if owner is None or not path.startswith(f"{first_parameter(method)}."):
-        return True
+        return "all tasks share it"
     if _is_driven_by_one(method, owner, source, program) or _is_called_under_lock(
         method, owner, source
     ):
-        return False
+        return ""
     if _SERVES_ONE.search(owner.name) and owner.name not in program.made_at_import:
-        return False
-    return (
-        (serves_many(owner, source, program) and not owner.name.endswith("Agent"))
-        or _WHOEVER_IS_FIRST.search(method.name) is not None
-        or _is_keyed_by_caller(act, function)
-        or _opens(attribute, act)
-        or _counts_up(act)
-    )
+        return ""
+    if not owner.name.endswith("Agent") and (why := why_it_serves_many(owner, source, program)):
+        return why
+    if _WHOEVER_IS_FIRST.search(method.name):
+        return "its name says that whoever comes first does it"
+    if _is_keyed_by_caller(act, function):
+        return "callers give the key, and two can give the same"
+    if _opens(attribute, act):
+        return "two callers would open one each, and one would be lost"
+    return "an addition in between would be lost" if _counts_up(act) else ""
 
 
-def serves_many(owner: ast.ClassDef, source: Source, program: Sources) -> bool:
-    """Return whether an object of a class serves several calls at once, as far as it shows."""
+def why_it_serves_many(owner: ast.ClassDef, source: Source, program: Sources) -> str:
+    """Say what shows that an object of a class serves several calls at once; "" if nothing."""
     if owner.name in program.made_at_import:
-        return True
+        return f"a module makes one {owner.name} for all"
     if _SERVES_ONE.search(owner.name):
-        return False
-    return _SERVES_MANY.search(owner.name) is not None or _has_a_lock(owner, source)
+        return ""
+    if _SERVES_MANY.search(owner.name):
+        return f"by its name, one {owner.name} serves many callers"
+    if _has_a_lock(owner, source):
+        return f"{owner.name} has a lock for other code, so several tasks use it"
+    return ""
 
 
 def _counts_up(act: ast.AST) -> bool:

@@ -19,7 +19,7 @@ from harness.testing.audit._rules._call_state import (
     made_for_all,
     scopes_kept,
 )
-from harness.testing.audit._rules._evidence import comes_back, decides_by_it, serves_many
+from harness.testing.audit._rules._evidence import comes_back, decides_by_it, why_it_serves_many
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source_file import (
     FUNCTIONS,
@@ -85,6 +85,7 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
         if kept:
             kept += made_for_all(source, owner, program)
         seen: set[str] = set()
+        serves = why_it_serves_many(owner, source, program)
         for attribute, node, how, method in kept:
             if attribute not in seen:
                 seen.add(attribute)
@@ -97,8 +98,8 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
                     node=node,
                     symbol=f"{owner.name}.{attribute}",
                     message=f"{owner.name}.{method.name}() {how} {attribute} on its object, and "
-                    f"{why}",
-                    maybe=not serves_many(owner, source, program),
+                    f"{why}" + (f"; {serves}" if serves else ""),
+                    maybe=not serves,
                 )
 
 
