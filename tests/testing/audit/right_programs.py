@@ -898,4 +898,19 @@ RIGHT = {
         async def main(port):
             api_start(port)
         """,
+    "a time of blocks is no lock, and looked up": """\
+        class Chain:
+            async def block_time(self):
+                if self._block_time is None:
+                    self._block_time = int(await self.constant("duration")) / 1000
+                return self._block_time
+        """,
+    "the next frame of one end of a stream": """\
+        class Source:
+            async def next_frame(self):
+                due = self.started + self.sent / self.rate
+                if due > self.now():
+                    await self.sleep(due)
+                self.sent += len(self.frame())
+        """,
 }

@@ -136,6 +136,39 @@ SHOWN_BY = {
         "        desk = Desk(place)\n        self.desks[name] = desk\n        return desk\n",
         "        desk = place.number()\n        self.desks[name] = desk\n        return desk\n",
     ),
+    "an entry that something is done for, and not only looked up": (
+        "class DeskManager:\n    async def ",
+        "add_desk(self, name):\n        if name in self.known: return True\n"
+        "        await self.query(name)\n        self.known.add(name)\n",
+        "has_desk(self, name):\n        if name in self.known: return True\n"
+        "        await self.query(name)\n        self.known.add(name)\n",
+    ),
+    "a table of sessions, and not of what sessions have": (
+        "class DeskManager:\n    async def find_desks(self, name):\n",
+        "        if name in self._sessions: return self._sessions[name]\n"
+        "        found = []\n        await self.query(found)\n"
+        "        self._sessions[name] = found\n        return list(self._sessions[name])\n",
+        "        if name in self._session_desk_map: return self._session_desk_map[name]\n"
+        "        found = []\n        await self.query(found)\n"
+        "        self._session_desk_map[name] = found\n"
+        "        return list(self._session_desk_map[name])\n",
+    ),
+    "a worker started twice": (
+        "class DeskManager:\n    async def answer(self, nursery):\n        async def worker():\n"
+        "            while True:\n                if self.rate > 1:\n"
+        "                    await self.sleep()\n                    self.rate = self.now()\n"
+        "        nursery.start_soon(worker)\n",
+        "        nursery.start_soon(worker)\n",
+        "",
+    ),
+    "a manager of many, and not of one block": (
+        "",
+        "class DeskManager:\n    async def _apply(self):\n        if self.applied: return\n"
+        "        await self.bind()\n        self.applied = True\n",
+        "class DeskContextManager:\n    async def _apply(self):\n"
+        "        if self.applied: return\n"
+        "        await self.bind()\n        self.applied = True\n",
+    ),
     "a function that isn't the program's main one": (
         "from server import Server\nserver = Server()\n",
         "async def answer(port):\n    server.port = port\n    await server.run(server.port)\n",

@@ -37,10 +37,10 @@ _LIFE_CYCLE = re.compile(
 their caller holds a lock."""
 
 _ONE_END = re.compile(
-    r"^_*(a?start|a?stop|wait|read|send|write|feed|flush|finish|stream)"
+    r"^_*(a?start|a?stop|wait|next|read|send|write|feed|flush|finish|stream)"
     r"(_(all|some|bytes|data|chunk|chunks|frame|line|lines|text|json|message|event|request|response"
     r"|headers|body|stream|loop|until|for|from|to|nowait|once|now|up|down|writing|reading|eof"
-    r"|audio|video|packet|ping|pong|server|connection|monitoring|buffer|sleep|init|size|or"
+    r"|audio|video|uplink|downlink|packet|ping|pong|server|connection|monitoring|buffer|sleep|init|size|or"
     r"|rejection|error|preamble|data_?gram|listening|polling))*$"
     r"|_(start|stop|wait|read|send|write|feed|flush|stream)$"
 )
@@ -81,7 +81,8 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         reasons = {
             path: why
             for path, (_, act, _) in found.items()
-            if (why := why_several_decide(path, act, function, source, program))
+            if not _is_one_loop(function, walk.runs_as_many, source)
+            and (why := why_several_decide(path, act, function, source, program))
         }
         (path, (look, act, how)), *others = [
             one for one in found.items() if not reasons or one[0] in reasons
@@ -120,6 +121,15 @@ def _runs_as_many(function: FunctionNode, source: Source) -> bool:
                     ):
                         times += 1
     return times > 1
+
+
+def _is_one_loop(function: FunctionNode, runs_as_many: bool, source: Source) -> bool:
+    """Return whether a function inside another is a loop that is started once: a worker."""
+    return (
+        not runs_as_many
+        and source.function_of(function) is not None
+        and any(isinstance(one, ast.While) for one in function.body)
+    )
 
 
 def _has_one_caller(function: FunctionNode, source: Source) -> bool:

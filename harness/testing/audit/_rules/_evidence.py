@@ -40,7 +40,7 @@ _SERVES_ONE = re.compile(
     r"(Request|Response|Message|Msg|Event|Context|Ctx|Handle|Engine|Run|Turn|Execution|Task|Job"
     r"|Step|Transport|Stream|Element|Widget|Screen|View|Page|Loop|Monitor|Listener|Watcher"
     r"|Restarter|Consumer|Worker|Builder|Result|Entity|Operation|Transaction|Delivery|Observer"
-    r"|Delegate|Getter|Resource|State|Test|Case|Mock|Session|Pipeline|Subscription)(V?\d+|Impl|Base|Mixin)?$"
+    r"|Delegate|Getter|ContextManager|Resource|State|Test|Case|Mock|Session|Pipeline|Subscription)(V?\d+|Impl|Base|Mixin)?$"
 )
 """How the classes are called whose objects belong to one call or one task."""
 
@@ -63,9 +63,10 @@ _LOOKS_UP = re.compile(
 )
 _EXPENSIVE = re.compile(
     r"token|credential|secret|auth|session|client|conn|pool|channel|socket|sandbox|browser|process"
-    r"|server|container|lease|lock|thread",
+    r"|server|container|lease|(?<![bc])lock|thread",
     re.IGNORECASE,
 )
+_TABLE = re.compile(r"_(map|dict|table|list|data|info|by_\w+)$")
 
 
 def comes_back(
@@ -409,33 +410,35 @@ def _notes_that_it_looked(act: ast.AST, source: Source) -> bool:
 
 
 def _keeps_what_it_found(path: str, act: ast.AST, function: FunctionNode, source: Source) -> bool:
-    """Return whether a function that is called a look-up keeps an entry and returns it.
+    """Return whether a function that is called a look-up keeps an entry of what it returns.
 
-    ``async def get_address(key): ...; self.addresses[key] = found; return found``. What it makes
-    itself, or what is dear, had better not be there twice.
+    ``async def get_address(key): ...; self.addresses[key] = found; return found``, or
+    ``async def has_desk(name): ...; self.known.add(name); return True``. What it makes itself, or
+    what is dear, had better not be there twice.
     """
-    if (
-        not isinstance(act, ast.Assign)
-        or not isinstance(act.targets[0], ast.Subscript)
-        or _LOOKS_UP.match(function.name) is None
-        or _EXPENSIVE.search(path)
+    noun = _TABLE.sub("", path.rpartition(".")[2]).rpartition("_")[2]
+    if _LOOKS_UP.match(function.name) is None or _EXPENSIVE.search(noun):
+        return False
+    if isinstance(act, ast.Call):
+        return isinstance(act.func, ast.Attribute) and act.func.attr == "add"
+    if not (
+        isinstance(act, ast.Assign)
+        and isinstance(act.targets[0], ast.Subscript)
+        and isinstance(act.value, ast.Name)
     ):
         return False
-    name = ast.unparse(act.value)
+    kept = (act.value.id, ast.unparse(act.targets[0]))
     made = [
         source.called(node.value).rpartition(".")[2]
         for node in source.own_nodes(function)
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == act.value.id
     ]
-    return (
-        isinstance(act.value, ast.Name)
-        and not any(one.lstrip("_")[:1].isupper() for one in made)
-        and any(
-            isinstance(node, ast.Return)
-            and node.value is not None
-            and ast.unparse(node.value) == name
-            for node in source.own_nodes(function)
-        )
+    return not any(one.lstrip("_")[:1].isupper() for one in made) and any(
+        ast.unparse(one) in kept
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Return) and node.value is not None
+        for one in ast.walk(node.value)
+        if isinstance(one, ast.expr)
     )
 
 

@@ -26,7 +26,8 @@ _PLAIN = frozenset(("bool", "int", "float", "str", "bytes", "tuple", "frozenset"
 
 _RESOURCE = re.compile(
     r"token|credential|secret|auth|session|client|conn|pool|channel|transport|socket|stream|sandbox"
-    r"|browser|page|process|server|container|thread|task|queue|lock|lease|index|agent|model|engine",
+    r"|browser|page|process|server|container|thread|task|queue|(?<![bc])lock|lease|index|agent|model"
+    r"|engine",
     re.IGNORECASE,
 )
 """Names of what costs something to have twice, or must not be there twice."""
