@@ -913,4 +913,43 @@ RIGHT = {
                     await self.sleep(due)
                 self.sent += len(self.frame())
         """,
+    "a default object of a model's field, of which each object has a copy": """\
+        from pydantic import BaseModel
+        class Memory:
+            async def sum_up(self):
+                self.summary = await self.ask()
+                return self.summary
+        class Agent(BaseModel):
+            memory: Memory = Memory()
+        """,
+    "names that a metaclass notes": """\
+        class TestMeta(type(TestCase)):
+            names = set()
+            def __new__(mcls, name, bases, namespace):
+                mcls.names.add(name)
+                return super().__new__(mcls, name, bases, namespace)
+        async def main():
+            TestMeta("T", (), {})
+        """,
+    "a list that its function made itself, and not the default": """\
+        class Table:
+            def __init__(self, *, rows: Sequence = []):
+                self.rows = rows
+            @classmethod
+            def decode(cls, data):
+                table = Table()
+                table.rows = []
+                for one in data:
+                    table.rows.append(one)
+                return table
+        """,
+    "a generator under a decorator, which one task reads": """\
+        class Orchestrator:
+            @traced
+            async def turns(self):
+                while self.turn < 3:
+                    await self.ask()
+                    self.turn = self.next(self.turn)
+                    yield self.turn
+        """,
 }

@@ -169,6 +169,18 @@ SHOWN_BY = {
         "        if self.applied: return\n"
         "        await self.bind()\n        self.applied = True\n",
     ),
+    "a token that is fetched, and not read where it is": (
+        "class DeskManager:\n    async def token_of(self):\n        if self.token == '':\n",
+        "            self.token = await self.fetch()\n",
+        "            self.token = await self.read()\n",
+    ),
+    "another message than the loop's next": (
+        "class DeskManager:\n    async def ",
+        "answer(self, one):\n        if self.last != one:\n            await self.ring()\n"
+        "        self.last = one.number\n",
+        "_process_call_message(self, one):\n        if self.last != one:\n"
+        "            await self.ring()\n        self.last = one.number\n",
+    ),
     "a function that isn't the program's main one": (
         "from server import Server\nserver = Server()\n",
         "async def answer(port):\n    server.port = port\n    await server.run(server.port)\n",

@@ -31,7 +31,7 @@ _LIFE_CYCLE = re.compile(
     r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
     r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?(line|chunk|until)"
     r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|authori[sz]e|handshake"
-    r"|negotiate|lifespan|log_?in|log_?on)(_|$)|^_*a?open$|^_*on_(\w+_)?(start|stop|init|shutdown|connect|ready)"
+    r"|negotiate|attach|detach|lifespan|log_?in|log_?on)(_|$)|^_*a?open$|^_*on_(\w+_)?(start|stop|init|shutdown|connect|ready)"
 )
 """Methods usually called by one task: those of a connection's life cycle, and those that say that
 their caller holds a lock."""
@@ -139,7 +139,10 @@ def _has_one_caller(function: FunctionNode, source: Source) -> bool:
     or an error with such a name, or asserts as much, makes sure of it.
     """
     for node in source.own_nodes(function):
-        if isinstance(node, ast.Yield) and not decorator_names(function, source):
+        if isinstance(node, ast.Yield) and not any(
+            name.endswith(("contextmanager", "fixture"))
+            for name in decorator_names(function, source)
+        ):
             return True
         if (
             isinstance(node, ast.Raise)

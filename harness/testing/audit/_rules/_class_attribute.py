@@ -19,6 +19,7 @@ from harness.testing.audit._rules._set_up import (
     enters_itself,
     is_cache,
     is_memo,
+    is_metaclass,
     is_said_once,
     is_set_up,
 )
@@ -52,6 +53,8 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each class attribute that is changed by code that runs."""
     changes = list(changes_in(source.nodes))
     for owner in source.classes:
+        if is_metaclass(owner, source):
+            continue
         copied, is_model = _copies_defaults(owner, source, program)
         own = _given_to_each_instance(owner)
         for binding in bindings_of(owner.body):

@@ -51,7 +51,7 @@ _LOCKS = re.compile(r"(^|\.)(R?Lock|(Bounded)?Semaphore|Condition|CapacityLimite
 _DRIVES = re.compile(
     r"^_*(a?main|a?run)(_once)?$|_(main|task|loop|forever)$|^_*listen(_|$)"
     r"|^_*(run_)?(worker|listener)$"
-    r"|(^|_)(poll|heartbeat|monitor|watch|process_messages?)(_|$)"
+    r"|(^|_)(poll|heartbeat|monitor|watch|process_(\w+_)?messages?)(_|$)"
 )
 """Names of methods in which an object's one task spends its life."""
 
@@ -61,6 +61,7 @@ _LOOKS_UP = re.compile(
     r"^_*(a?get|fetch|find|read|look_?up|resolve|query|retrieve|describe|list|search|load|wait"
     r"|poll|measure|check|detect|compute|count|discover|is|has|latest|newest|current)(_|$)"
 )
+_READS = re.compile(r"^_*(find|read|look_?up|list|load|is|has|count|describe)(_|$)")
 _EXPENSIVE = re.compile(
     r"token|credential|secret|auth|session|client|conn|pool|channel|socket|sandbox|browser|process"
     r"|server|container|lease|(?<![bc])lock|thread",
@@ -376,7 +377,7 @@ def _is_keyed_by_caller(act: ast.AST, function: FunctionNode) -> bool:
 def _only_looks_up(path: str, act: ast.AST, function: FunctionNode, source: Source) -> bool:
     """Return whether data is fetched and kept: who fetches it twice gets the same twice."""
     value = getattr(act, "value", None)
-    if not isinstance(act, ast.Assign) or value is None or _EXPENSIVE.search(path):
+    if not isinstance(act, ast.Assign) or value is None:
         return False
     made: list[str] = []
     pending: list[ast.AST] = [value]
@@ -391,7 +392,9 @@ def _only_looks_up(path: str, act: ast.AST, function: FunctionNode, source: Sour
             for node in source.own_nodes(function)
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names
         ]
-    return bool(made) and all(_LOOKS_UP.match(one) for one in made)
+    # A token that is fetched or got is a new one; what is read is the one that there is.
+    looks = _READS if _EXPENSIVE.search(path) else _LOOKS_UP
+    return bool(made) and all(looks.match(one) for one in made)
 
 
 def _notes_that_it_looked(act: ast.AST, source: Source) -> bool:

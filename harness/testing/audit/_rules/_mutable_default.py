@@ -181,9 +181,24 @@ def _changed_later(target: ast.expr, function: FunctionNode, source: Source) -> 
     if owner is None or not isinstance(target, ast.Attribute):
         return 0
     for change in changes_in(list(ast.walk(owner))):
-        if isinstance(change.target, ast.Attribute) and change.target.attr == target.attr:
+        if (
+            isinstance(change.target, ast.Attribute)
+            and change.target.attr == target.attr
+            and not _is_new_here(change.target, source)
+        ):
             return change.node.lineno
     return 0
+
+
+def _is_new_here(target: ast.expr, source: Source) -> bool:
+    """Return whether the function made what it changes: ``new.items = []; new.items.append()``."""
+    function, words = source.function_of(target), ast.unparse(target)
+    return function is not None and any(
+        isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == words
+        and is_container(node.value, source)
+        for node in source.own_nodes(function)
+    )
 
 
 def _is_name(value: ast.expr | None, name: str) -> bool:

@@ -60,16 +60,14 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     if function.name in _FILLED_AT_IMPORT:
         return True
     owner = source.parents.get(function)
+    if isinstance(owner, ast.ClassDef) and is_metaclass(owner, source):
+        return True
     if function.name in CONSTRUCTORS and isinstance(owner, ast.ClassDef):
         return not program.is_made_in_async(owner)
     if any(name.endswith((".setter", ".deleter")) for name in decorator_names(function, source)):
         return True
     if function.name in source.python_hooks:
         return True
-    if isinstance(owner, ast.ClassDef) and any(
-        source.dotted(base).endswith(("type", "Meta")) for base in owner.bases
-    ):
-        return True  # A metaclass: it runs when a class is made.
     if _TEST_FILE.search(source.path):
         return True  # Between tests, not between runs.
     if is_of_a_command_line(source):
@@ -84,6 +82,14 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     if program.runs_in_async(function):
         return False
     return returns_a_callable(function) or _returns_what_it_decorates(function)
+
+
+def is_metaclass(owner: ast.ClassDef, source: Source) -> bool:
+    """Return whether what a class does happens when other classes are made."""
+    return any(
+        (source.dotted(base) or source.called(base)).endswith(("type", "Meta"))
+        for base in owner.bases
+    )
 
 
 def is_of_a_command_line(source: Source) -> bool:

@@ -114,7 +114,15 @@ def _shared_objects(
     seen: set[str] = set()
     places = list(source.bindings.values())
     for owner in source.classes:
-        places += [one for one in bindings_of(owner.body) if isinstance(one.value, ast.Call)]
+        is_copied = any(
+            name.endswith(("BaseModel", "BaseSettings"))
+            for name in program.names_above(owner, source)
+        )  # A model's fields: each of its objects has a copy of the default.
+        places += [
+            one
+            for one in bindings_of(owner.body)
+            if isinstance(one.value, ast.Call) and not (is_copied and one.annotation is not None)
+        ]
     for binding in places:
         pending += _instance(binding.name, binding.line, binding.value, source, program)
         for value in _elements_of(binding.value):
