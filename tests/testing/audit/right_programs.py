@@ -952,4 +952,15 @@ RIGHT = {
                     self.turn = self.next(self.turn)
                     yield self.turn
         """,
+    "a copy of a context variable's default, and what isn't the default": """\
+        from contextvars import ContextVar
+        SPANS = ContextVar("spans", default={})
+        NOTES = ContextVar("notes", default=[])
+        def note(key):
+            spans = dict(SPANS.get())
+            spans[key] = 1
+            notes = NOTES.get(None)
+            if notes is not None:
+                notes.append(key)
+        """,
 }

@@ -123,14 +123,15 @@ def _objects_of_dataclasses(source: Source, program: Sources) -> Iterator[Hit]:
 
 
 def _is_changed_when_got(variable: str, source: Source) -> bool:
-    """Return whether the file changes what it gets from a context variable."""
-    got = f"{variable.rpartition('.')[2]}.get("
+    """Return whether the file changes what it gets from a context variable, and no copy of it.
+
+    ``VARIABLE.get(None)`` doesn't get the default.
+    """
+    got = f"{variable.rpartition('.')[2]}.get()"
     names = {
         target.id
         for node in source.nodes
-        if isinstance(node, ast.Assign)
-        and got in ast.unparse(node.value)
-        and not ast.unparse(node.value).endswith(".copy()")
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith(got)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
