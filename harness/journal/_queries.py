@@ -61,8 +61,8 @@ def items_of_batch(
 ) -> tuple[str, Row]:
     """Return the query for a batch's items, in the order of `harness.journal._index.COLUMNS`.
 
-    They come in the order in which they were recorded. An item whose input changed appears more than
-    once; the newest comes last.
+    They come in the order in which they were recorded. An item whose input changed appears more
+    than once; the newest comes last.
 
     Args:
       batch: The number of the batch.

@@ -1,0 +1,155 @@
+"""Hold the items of a resumed fan-out that a journal has, until their results are read.
+
+What is left to do may come after a million of these, and must not wait for their results. So they
+are pulled as fast as they can be looked up, and most are put aside in a temporary file without a
+name: memory stays flat. Only plain data that nobody else holds goes there, since it comes back as a
+copy; of a list or another lasting sequence, only the index does. The rest stays in memory, and
+bounds how far ahead the source is read.
+"""
+
+from __future__ import annotations
+
+import marshal
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, TypeAlias
+
+from harness.fanout._journal import Entry, Glimpse
+
+Glimpsed: TypeAlias = tuple[int, Any, Any, Glimpse | Entry]
+"""The index of an item, the item, its key, and what the journal says of it."""
+
+PUT_ASIDE_AT_ONCE = 1_024
+
+IN_MEMORY_AT_MOST = 20_000
+"""Items in memory, beyond which no more are pulled."""
+
+GATHERED_AT_MOST = 1_000
+"""The same if nobody reads the results one by one. All are held in the end, and what was kept
+should be among them if the fan-out ends early."""
+
+_PLAIN = (str, int, float, bool, type(None), bytes)
+_references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+
+
+class GlimpsedItems:
+    """A queue of them.
+
+    Args:
+      items: All items of the fan-out, if any of them can be looked at later.
+      at_most: How many may be in memory.
+    """
+
+    def __init__(
+        self, items: Sequence[Any] | None = None, *, at_most: int = IN_MEMORY_AT_MOST
+    ) -> None:
+        self._items = items
+        self._at_most = at_most
+        self._first: deque[Glimpsed] = deque()
+        self._parts: deque[list[Glimpsed] | tuple[int, int]] = deque()
+        """What comes between the first and the last: in memory, or where in the file and how long.
+        """
+        self._last: list[Glimpsed] = []
+        self._file: IO[bytes] | None = None
+        self._count = self._in_file = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more should be put in."""
+        return self._count - self._in_file >= self._at_most
+
+    @property
+    def next_index(self) -> int:
+        """The index of the first of them; there must be one."""
+        if not self._first:
+            self._first.extend(self._next_part())
+        return self._first[0][0]
+
+    def put(self, glimpsed: Glimpsed) -> None:
+        """Add an item."""
+        self._count += 1
+        self._last.append(glimpsed)
+        # Not the newest: the source may still hold it.
+        if len(self._last) > PUT_ASIDE_AT_ONCE:
+            part, self._last = self._last[:-1], self._last[-1:]
+            self._parts.append(self._put_aside(part))
+
+    def take(self, count: int) -> list[Glimpsed]:
+        """Take out so many, or all, in the order in which they came."""
+        taken: list[Glimpsed] = []
+        while len(taken) < count and self._count:
+            if not self._first:
+                self._first.extend(self._next_part())
+            for _ in range(min(count - len(taken), len(self._first))):
+                taken.append(self._first.popleft())
+                self._count -= 1
+        return taken
+
+    def drain(self) -> Iterator[tuple[int, Any]]:
+        """Take out all, each with its index."""
+        while self._count:
+            for index, item, *_ in self.take(PUT_ASIDE_AT_ONCE):
+                yield index, item
+
+    def _next_part(self) -> list[Glimpsed]:
+        if not self._parts:
+            last, self._last = self._last, []
+            return last
+        part = self._parts.popleft()
+        if isinstance(part, list):
+            return part
+        assert self._file is not None
+        start, length = part
+        self._file.seek(start)
+        loaded: list[Glimpsed] = marshal.loads(self._file.read(length))
+        self._in_file -= len(loaded)
+        if (items := self._items) is not None:
+            return [(index, items[index], key, glimpse) for index, _, key, glimpse in loaded]
+        return loaded
+
+    def _put_aside(self, part: list[Glimpsed]) -> list[Glimpsed] | tuple[int, int]:
+        """Write items to the file; return where they are, or the items if they can't be there."""
+        if self._items is not None:
+            written = [(index, None, key, glimpse) for index, _, key, glimpse in part]
+        elif not _are_ours(item for _, item, *_ in part):
+            return part
+        else:
+            written = part
+        try:
+            content = marshal.dumps(written)
+            if self._file is None:
+                # Closed with the fan-out: nobody else has it.
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            start = self._file.seek(0, 2)
+            if self._file.write(content) != len(content):
+                return part
+        except (ValueError, OSError):  # Not plain, or there is no room on the disk.
+            return part
+        self._in_file += len(part)
+        return start, len(content)
+
+
+def _are_ours(items: Iterable[Any]) -> bool:
+    """Return whether nobody else holds any of these, so that copies will do."""
+    for item in items:
+        cls = type(item)
+        if cls in _PLAIN:
+            continue
+        if _references(item) > _OURS:
+            return False
+        if not _are_ours(item.values() if cls is dict else item if cls in (list, tuple) else ()):
+            return False
+    return True
+
+
+def _counted(items: Iterable[Any]) -> int:
+    """Return how many references are counted as above of what only its container holds."""
+    return next(_references(item) for item in items)
+
+
+_OURS = _counted([[]])
