@@ -10,6 +10,7 @@ bounds how far ahead the source is read.
 from __future__ import annotations
 
 import marshal
+import operator
 import sys
 import tempfile
 from collections import deque
@@ -30,6 +31,7 @@ GATHERED_AT_MOST = 1_000
 """The same if nobody reads the results one by one. All are held in the end, and what was kept
 should be among them if the fan-out ends early."""
 
+_item_of = operator.itemgetter(1)
 _PLAIN = (str, int, float, bool, type(None), bytes)
 _references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
 
@@ -116,7 +118,7 @@ class GlimpsedItems:
         """Write items to the file; return where they are, or the items if they can't be there."""
         if self._items is not None:
             written = [(index, None, key, glimpse) for index, _, key, glimpse in part]
-        elif not _are_ours(item for _, item, *_ in part):
+        elif not _are_ours(map(_item_of, part)):
             return part
         else:
             written = part

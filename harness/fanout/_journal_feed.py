@@ -143,12 +143,15 @@ class JournalFeed:
             if self._glimpses and (glimpse := batch.glimpse(key)) is not None:
                 self.room.kept.put((index, item, key, glimpse))
                 self._left -= 1
-                return
-            self._left -= GLIMPSES_PER_LOOK_UP
-            content, kept = self._contents(item)
-            self.find(index, item, key, content, kept)
+            else:
+                self._look_up(index, item, key)
         except Exception as error:
             self._refuse(index, item, error)
+
+    def _look_up(self, index: int, item: Any, key: Any) -> None:
+        self._left -= GLIMPSES_PER_LOOK_UP
+        content, kept = self._contents(item)
+        self.find(index, item, key, content, kept)
 
     def recognized(self, count: float) -> list[JournaledJob]:
         """Take the items whose results should be read next, so many at most.
@@ -239,8 +242,26 @@ class JournalFeed:
             self._begin(room)
 
     def _pull(self, iterator: Iterator[Any], room: Room) -> None:
-        """Pull an item, and as long as they are done, further ones: there may be a million."""
-        self.put(next(iterator))
+        """Pull items up to the first that isn't done. As `put`, with less work for each."""
+        if not self._glimpses:
+            self.put(next(iterator))
+            return
+        key_of, glimpse, put = self._key_of, self._records.batch.glimpse, self.room.kept.put
+        for _ in range(min(self._left, LOOKED_UP_AT_ONCE)):
+            item = next(iterator)
+            index = self.pulled
+            self.pulled = index + 1
+            self._left -= 1
+            try:
+                key = key_of(item)
+                if (found := glimpse(key)) is None:
+                    self._look_up(index, item, key)
+                    break
+                put((index, item, key, found))
+            except Exception as error:
+                self._refuse(index, item, error)
+            if room.over:
+                break
 
     def take_waiting(self) -> list[Job]:
         """Take out all that was looked up and not started; give back those that were begun."""
