@@ -13,6 +13,7 @@ import marshal
 import operator
 import sys
 import tempfile
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, TypeAlias
@@ -110,6 +111,8 @@ class GlimpsedItems:
         self._file.seek(start)
         loaded: list[Glimpsed] = marshal.loads(self._file.read(length))
         self._in_file -= len(loaded)
+        if not self._in_file:
+            self._file.truncate(0)
         if (items := self._items) is not None:
             return [(index, items[index], key, glimpse) for index, _, key, glimpse in loaded]
         return loaded
@@ -125,8 +128,9 @@ class GlimpsedItems:
         try:
             content = marshal.dumps(written)
             if self._file is None:
-                # Closed with the fan-out: nobody else has it.
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+                # What is left may be asked for as long as the fan-out's results are there.
+                weakref.finalize(self, self._file.close)
             start = self._file.seek(0, 2)
             if self._file.write(content) != len(content):
                 return part

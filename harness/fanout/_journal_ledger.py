@@ -96,7 +96,7 @@ def books_for(
 _UNUSED = Recorded(0)
 """Stands for an attempt at an item whose function was never called."""
 
-LOOKS_PER_READ = 4
+LOOKS_PER_READ = 16
 """Steps of looking for what is left to do, while there is more to look at, before some of what is
 done is read. So what is left to do is found soon, and the reader gets something meanwhile."""
 
