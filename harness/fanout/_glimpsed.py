@@ -23,6 +23,9 @@ from harness.fanout._journal import Entry, Glimpse
 Glimpsed: TypeAlias = tuple[int, Any, Any, Glimpse | Entry]
 """The index of an item, the item, its key, and what the journal says of it."""
 
+Recognized: TypeAlias = tuple[int, Any, Any, Entry]
+"""The same, once the item was compared with what was recorded."""
+
 PUT_ASIDE_AT_ONCE = 1_024
 
 IN_MEMORY_AT_MOST = 20_000

@@ -25,7 +25,7 @@ from harness._words import repr_of
 from harness.errors import JournaledError, JournalKeyError
 from harness.fanout._dispositions import KEPT, disposition, set_aside_words
 from harness.fanout._feed import Room
-from harness.fanout._glimpsed import GATHERED_AT_MOST, GlimpsedItems
+from harness.fanout._glimpsed import GATHERED_AT_MOST, GlimpsedItems, Recognized
 from harness.fanout._job import Job
 from harness.fanout._journal import BatchIdentity, Ending, Entry
 from harness.fanout._journal_job import JournaledJob
@@ -109,13 +109,14 @@ class JournalFeed:
     def next(self, room: Room) -> Job | None:
         """Return an item whose attempt is on disk."""
         waiting = self.room
-        if room.unwritten < min(self._room_at_most, 2 * room.limit) and self._places(room) > 0:
-            suspect = waiting.suspect
-            if suspect is not None:
-                if suspect.is_begun and not room.in_flight:
-                    return self._met(suspect)
-            elif waiting.begun:
+        suspect = waiting.suspect
+        if (suspect is not None or waiting.begun) and (
+            room.unwritten < min(self._room_at_most, 2 * room.limit) and self._places(room) > 0
+        ):
+            if suspect is None:
                 return self._met(waiting.begun.popleft())
+            if suspect.is_begun and not room.in_flight:
+                return self._met(suspect)
         if self.is_dry:
             assert self._end is not None
             raise ended(self._end)
@@ -153,13 +154,13 @@ class JournalFeed:
         content, kept = self._contents(item)
         self.find(index, item, key, content, kept)
 
-    def recognized(self, count: float) -> list[JournaledJob]:
+    def recognized(self, count: float) -> list[Recognized]:
         """Take the items whose results should be read next, so many at most.
 
         Call in the context that items start in.
         """
         batch = self._records.batch
-        jobs: list[JournaledJob] = []
+        done: list[Recognized] = []
         for index, item, key, known in self.room.kept.take(int(min(count, READ_AT_ONCE))):
             if not isinstance(known, Entry):
                 try:
@@ -168,13 +169,12 @@ class JournalFeed:
                 except Exception as error:
                     self._refuse(index, item, error)
                     continue
-            job = self._new_job(index, item, key, known)
             if known.state in KEPT:
-                jobs.append(job)
+                done.append((index, item, key, known))
             else:
-                self.place(job)
-        self.room.reading = jobs
-        return jobs
+                self.place(self._new_job(index, item, key, known))
+        self.room.reading = done
+        return done
 
     def _contents(self, item: Any) -> tuple[Any, Any]:
         """Return what makes an item the same as before, and what is kept of it."""
@@ -270,7 +270,8 @@ class JournalFeed:
         for job in left:
             if job.is_begun and self._records.failure is None:
                 self._records.end_beside(job.entry, job.open)
-        return [*left]
+        reading, self.room.reading = self.room.reading, []
+        return [*left, *(Job(index, item) for index, item, *_ in reading)]
 
     def given_back(self, job: JournaledJob) -> None:
         """Note that an item has ended here and isn't done."""

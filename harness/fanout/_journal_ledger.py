@@ -253,32 +253,24 @@ class JournalLedger:
     async def _read_kept(self, host: Writing) -> None:
         """Read the results of items that are done, and hand them on."""
         # More may be looked up meanwhile. After a cancel these are still there.
-        jobs = host.base.run(self._feed.recognized, host.places())
-        stored = await self._batch.read([job.entry for job in jobs])
+        items = host.base.run(self._feed.recognized, host.places())
+        stored = await self._batch.read([entry for *_, entry in items])
         self._feed.room.reading = []
-        for job, one in zip(jobs, stored, strict=True):
-            result = self._result_of(job, one)
-            host.kept(result, raises=self._journal.kept == "raise")
+        raises = self._journal.kept == "raise"
+        for (index, item, key, _), one in zip(items, stored, strict=True):
+            result = self._result_of(index, item, key, one)
+            host.kept(result, raises=raises)
             host.hand_on(result)
 
-    def _result_of(self, job: JournaledJob, stored: Stored) -> Result[Any]:
-        value = stored.value
-        if stored.status != "ok":
-            value = JournaledError(
-                stored.error_type or "Error", stored.error_message or "", stored.error_traceback
-            )
-        ended_at = stored.ended_at - self._epoch
+    def _result_of(self, index: int, item: Any, key: Any, stored: Stored) -> Result[Any]:
+        status, value, error_type, message, traceback, degraded, attempts, _, ended_at, took = (
+            stored
+        )
+        if status != "ok":
+            value = JournaledError(error_type or "Error", message or "", traceback)
+        ended_at -= self._epoch
         return Result(
-            job.index,
-            job.key,
-            job.item,
-            None,
-            stored.status,
-            value,
-            stored.attempts,
-            ended_at - stored.seconds,
-            ended_at,
-            stored.degraded,
+            index, key, item, None, status, value, attempts, ended_at - took, ended_at, degraded
         )
 
     def in_words(self) -> str:

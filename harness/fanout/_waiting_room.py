@@ -14,7 +14,7 @@ from collections import deque
 
 import attrs
 
-from harness.fanout._glimpsed import GlimpsedItems
+from harness.fanout._glimpsed import GlimpsedItems, Recognized
 from harness.fanout._journal_job import JournaledJob, Recorded
 from harness.fanout._lookahead import Lookahead
 from harness.policies import Priority
@@ -65,7 +65,7 @@ class WaitingRoom:
         """How many wait to be run."""
         self.kept = kept
         """Those that are done: their results have still to be read."""
-        self.reading: list[JournaledJob] = []
+        self.reading: list[Recognized] = []
         """Those of them whose results are being read."""
         self.begun: deque[JournaledJob] = deque()
         """Those whose attempts are on disk."""
@@ -166,7 +166,7 @@ class WaitingRoom:
             self._lookahead.ended(self._numbers.pop(index))
 
     def drain(self, *, suspect_started: bool) -> list[JournaledJob]:
-        """Take out all that wait, except what is being begun, and what is yet to be read.
+        """Take out all that wait to be run, except what is being begun.
 
         Args:
           suspect_started: Whether the suspect, if it is the turn of one, has been started.
@@ -180,8 +180,7 @@ class WaitingRoom:
         for places in (self._to_begin, self.begun, self.suspects):
             places.clear()
         self.count -= len(left)
-        reading, self.reading = self.reading, []
-        return reading + left
+        return left
 
     def _next(self) -> JournaledJob | None:
         if self._lookahead is None:
