@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import marshal
 import operator
+import os
 import sys
 import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 from harness.fanout._journal import Entry, Glimpse
 
@@ -35,9 +36,21 @@ GATHERED_AT_MOST = 1_000
 """The same if nobody reads the results one by one. All are held in the end, and what was kept
 should be among them if the fan-out ends early."""
 
+FIELDS = "_harness_fields_"
+"""A method of items of our own that returns what their class makes an equal one of."""
+
 _item_of = operator.itemgetter(1)
 _PLAIN = (str, int, float, bool, type(None), bytes)
 _references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+
+
+class _InFile(NamedTuple):
+    """Where items are in the file."""
+
+    start: int
+    length: int
+    cls: type | None
+    """What makes them of their fields; None: they are as they were."""
 
 
 class GlimpsedItems:
@@ -54,9 +67,8 @@ class GlimpsedItems:
         self._items = items
         self._at_most = at_most
         self._first: deque[Glimpsed] = deque()
-        self._parts: deque[list[Glimpsed] | tuple[int, int]] = deque()
-        """What comes between the first and the last: in memory, or where in the file and how long.
-        """
+        self._parts: deque[list[Glimpsed] | _InFile] = deque()
+        """What comes between the first and the last."""
         self._last: list[Glimpsed] = []
         self._file: IO[bytes] | None = None
         self._count = self._in_file = 0
@@ -110,37 +122,42 @@ class GlimpsedItems:
         if isinstance(part, list):
             return part
         assert self._file is not None
-        start, length = part
-        self._file.seek(start)
-        loaded: list[Glimpsed] = marshal.loads(self._file.read(length))
+        self._file.seek(part.start)
+        loaded: list[Glimpsed] = marshal.loads(self._file.read(part.length))
         self._in_file -= len(loaded)
         if not self._in_file:
             self._file.truncate(0)
         if (items := self._items) is not None:
             return [(index, items[index], key, glimpse) for index, _, key, glimpse in loaded]
+        if (cls := part.cls) is not None:
+            return [(index, cls(*fields), key, glimpse) for index, fields, key, glimpse in loaded]
         return loaded
 
-    def _put_aside(self, part: list[Glimpsed]) -> list[Glimpsed] | tuple[int, int]:
+    def _put_aside(self, part: list[Glimpsed]) -> list[Glimpsed] | _InFile:
         """Write items to the file; return where they are, or the items if they can't be there."""
+        cls: type | None = type(part[0][1])
+        written = part
         if self._items is not None:
             written = [(index, None, key, glimpse) for index, _, key, glimpse in part]
-        elif not _are_ours(map(_item_of, part)):
-            return part
+        elif hasattr(cls, FIELDS) and all(type(item) is cls for item in map(_item_of, part)):
+            written = [(index, getattr(item, FIELDS)(), *rest) for index, item, *rest in part]
+        elif _are_ours(map(_item_of, part)):
+            cls = None
         else:
-            written = part
+            return part
         try:
             content = marshal.dumps(written)
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
                 # What is left may be asked for as long as the fan-out's results are there.
                 weakref.finalize(self, self._file.close)
-            start = self._file.seek(0, 2)
+            start = self._file.seek(0, os.SEEK_END)
             if self._file.write(content) != len(content):
                 return part
         except (ValueError, OSError):  # Not plain, or there is no room on the disk.
             return part
         self._in_file += len(part)
-        return start, len(content)
+        return _InFile(start, len(content), cls)
 
 
 def _are_ours(items: Iterable[Any]) -> bool:

@@ -281,3 +281,19 @@ def test_objects_of_classes_stay_in_memory() -> None:
     put_all(queue, (Session() for _ in range(2 * PUT_ASIDE_AT_ONCE)))
     assert queue.is_full
     assert isinstance(queue.take(1)[0][1], Session)
+
+
+class Fielded:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def _harness_fields_(self) -> tuple[int]:
+        return (self.number,)
+
+
+def test_items_of_our_own_are_made_again_of_their_fields() -> None:
+    count = 3 * PUT_ASIDE_AT_ONCE
+    queue = GlimpsedItems(at_most=PUT_ASIDE_AT_ONCE + 2)
+    put_all(queue, map(Fielded, range(count)))
+    assert not queue.is_full
+    assert [one[1].number for one in queue.take(count)] == list(range(count))
