@@ -32,7 +32,7 @@ PUT_ASIDE_AT_ONCE = 1_024
 IN_MEMORY_AT_MOST = 20_000
 """Items in memory, beyond which no more are pulled."""
 
-GATHERED_AT_MOST = 1_000
+GATHERED_AT_MOST = 500
 """The same if nobody reads the results one by one. All are held in the end, and what was kept
 should be among them if the fan-out ends early."""
 
@@ -137,15 +137,17 @@ class GlimpsedItems:
         """Write items to the file; return where they are, or the items if they can't be there."""
         cls: type | None = type(part[0][1])
         written = part
-        if self._items is not None:
-            written = [(index, None, key, glimpse) for index, _, key, glimpse in part]
-        elif hasattr(cls, FIELDS) and all(type(item) is cls for item in map(_item_of, part)):
-            written = [(index, getattr(item, FIELDS)(), *rest) for index, item, *rest in part]
-        elif _are_ours(map(_item_of, part)):
-            cls = None
-        else:
-            return part
         try:
+            if self._items is not None:
+                if type(self._items) is list and self._file is None:
+                    self._items = self._items.copy()  # Its owner may change it meanwhile.
+                written = [(index, None, key, glimpse) for index, _, key, glimpse in part]
+            elif hasattr(cls, FIELDS) and all(type(item) is cls for item in map(_item_of, part)):
+                written = [(index, getattr(item, FIELDS)(), *rest) for index, item, *rest in part]
+            elif _are_ours(map(_item_of, part)):
+                cls = None
+            else:
+                return part
             content = marshal.dumps(written)
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
@@ -154,7 +156,8 @@ class GlimpsedItems:
             start = self._file.seek(0, os.SEEK_END)
             if self._file.write(content) != len(content):
                 return part
-        except (ValueError, OSError):  # Not plain, or there is no room on the disk.
+        except (ValueError, RecursionError, OSError):
+            # It isn't plain, or is nested too deeply; or there is no room on the disk.
             return part
         self._in_file += len(part)
         return _InFile(start, len(content), cls)

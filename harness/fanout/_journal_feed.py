@@ -224,6 +224,7 @@ class JournalFeed:
         Call in the context that items start in.
         """
         iterator = self._iterator
+        self._glimpses = self._glimpses and bool(self._records.batch.items)
         self.is_full_speed = self._left <= 0  # Of what an async source gave since.
         self._left = LOOKED_UP_AT_ONCE * GLIMPSES_PER_LOOK_UP
         if iterator is not None and self._end is None:
