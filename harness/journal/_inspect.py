@@ -161,6 +161,8 @@ class JournalReader:
         self._backend = backend
         self.name: str = backend.name
         """The path of the file, or the address of the database without its password."""
+        self.format_version: int | None = backend.version()
+        """The version of its tables."""
 
     def batches(self) -> list[BatchInfo]:
         """Return the batches, in the order they were made."""
