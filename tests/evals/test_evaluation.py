@@ -256,7 +256,7 @@ def test_a_chart_has_a_bar_and_an_interval_for_each(tmp_path: Path) -> None:
     assert "href" not in path.read_text()
     with pytest.raises(ValueError, match="no evaluations to draw"):
         write_chart({}, path)
-    with pytest.raises(TypeError, match="and then the file, not 'a.svg'"):
+    with pytest.raises(TypeError, match="and then the file, not 'a"):
         write_chart("a.svg", evaluations)  # type: ignore[arg-type]
     hooks = [one for one in sys.meta_path if type(one).__module__ == "pygal"]
     assert [one for one in hooks if not hasattr(one, "find_spec")] == []
