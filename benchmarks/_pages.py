@@ -26,8 +26,9 @@ BENCHMARKS = """\
 
 `python -m benchmarks` measures all of this; it takes minutes, and `pip install '.[bench]'` adds the
 libraries to compare with. The command above each table measures that one alone, and `--quick` only
-shows that it works. How costs grow with the number of items, runs and processes is on [another
-page](scaling.md).
+shows that it works. `--json FILE` keeps what was measured, `--history` adds it to
+`benchmarks/history.jsonl`, and `--plot FOLDER` draws it; this page is made of such a record. How
+costs grow with the number of items, runs and processes is on [another page](scaling.md).
 
 Unless a unit says otherwise, the figures are ratios of CPU time: medians of interleaved rounds in
 one process, with the interval that the true median is in, 99 times out of 100. Compare the ratios,
