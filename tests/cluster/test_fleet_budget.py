@@ -203,7 +203,7 @@ async def test_a_change_whose_answer_is_lost_is_made_once(
         ) -> list[str]:
             answer = await super().run(script, keys, arguments)
             calls.append(1)
-            if len(calls) % 3:
+            if len(keys) == 2 and len(calls) % 3:
                 raise ConnectionError("the answer is lost")
             return answer
 

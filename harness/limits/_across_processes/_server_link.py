@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+import trio
+
+CALL_SECONDS = 2.0
+"""A server that takes longer for an answer can't be used."""
+
 
 class ServerLink(Protocol):
     """A connection to a Redis server or cluster, made on entry and used by one task."""
@@ -29,3 +34,14 @@ class ServerLink(Protocol):
         A cancelled call may have run or not, and so may one that raised.
         """
         ...
+
+
+async def run_in_time(
+    link: ServerLink, script: str, keys: Sequence[str], arguments: Sequence[str]
+) -> list[str]:
+    """Run a script once, or raise `TimeoutError` if there is no answer in time."""
+    try:
+        with trio.fail_after(CALL_SECONDS):
+            return await link.run(script, keys, arguments)
+    except trio.TooSlowError as error:
+        raise TimeoutError(f"no answer for {CALL_SECONDS:g} s") from error
