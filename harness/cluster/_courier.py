@@ -31,11 +31,15 @@ from harness._async_with import AsyncWithOnly
 from harness._events import happened
 from harness._outside_trio import refuse_outside_trio
 from harness._root_errors import root_errors
-from harness._words import error_in_words, repr_of
+from harness._words import repr_of
 from harness.cluster import _redis
 from harness.cluster._addresses import without_password
 from harness.errors import SharedClosedError
-from harness.limits._across_processes._server_link import ServerLink, run_in_time
+from harness.limits._across_processes._server_link import (
+    ServerLink,
+    reason_in_words,
+    run_in_time,
+)
 
 _PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 0.25
@@ -182,7 +186,7 @@ class Courier(AsyncWithOnly):
 
     def gone(self) -> ConnectionError:
         """Return the error that says that the server can't be reached."""
-        why = "" if self._error is None else f": {error_in_words(self._error)}"
+        why = "" if self._error is None else f": {reason_in_words(self._error)}"
         return ConnectionError(f"Redis can't be used at {self._address}{why}")
 
     async def _serve(self) -> None:

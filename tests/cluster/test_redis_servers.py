@@ -104,6 +104,21 @@ async def test_it_says_what_a_user_may_not_do_at_once(redis_server: RedisServer,
                     assert user == name
 
 
+async def test_why_no_connection_can_be_made_is_said(name: str) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"-ERR this is no TLS\r\n" * 10)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(ConnectionError, match=rf"rediss://127.0.0.1:{port}: .*\(SSLError: "):
+            async with FleetStore(f"rediss://:secret@127.0.0.1:{port}", name):
+                pass
+        nursery.cancel_scope.cancel()
+
+
 async def test_an_address_where_nobody_answers_is_named(name: str) -> None:
     with pytest.raises(ConnectionError, match=r"can't be used at redis://127\.0\.0\.1:1: "):
         async with FleetLimiter("redis://127.0.0.1:1", name, requests_per_minute=60):

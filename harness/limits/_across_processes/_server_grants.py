@@ -38,14 +38,18 @@ from trio.lowlevel import checkpoint, current_trio_token, enable_ki_protection
 
 from harness._events import happened
 from harness._root_errors import root_errors
-from harness._words import error_in_words
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._across_processes._reporting import (
     ReportingMeter,
     ReportingPauses,
     margin_seconds,
 )
-from harness.limits._across_processes._server_link import CALL_SECONDS, ServerLink, run_in_time
+from harness.limits._across_processes._server_link import (
+    CALL_SECONDS,
+    ServerLink,
+    reason_in_words,
+    run_in_time,
+)
 from harness.limits._claim import Claim
 from harness.limits._grants import Grants
 from harness.limits._limiter_statistics import LimiterStatistics
@@ -335,7 +339,7 @@ class ServerGrants(Grants):
             return False
         if not self._was_in_touch and not self._alone and self._on_unreachable == "raise":
             self._error = ConnectionError(
-                f"Redis can't be used at {self._address}: {error_in_words(error).rstrip('.')}; see "
+                f"Redis can't be used at {self._address}: {reason_in_words(error)}; see "
                 'that it runs and lets this user in, or say on_unreachable="local" to begin '
                 "without it"
             )
@@ -364,7 +368,7 @@ class ServerGrants(Grants):
         with suppress(HarnessWarning):  # The courier's task is nobody's to raise in.
             warnings.warn(
                 f"limiter {self.name!r} can't reach Redis at {self._address} "
-                f"({error_in_words(error)}); until it is back, this process keeps to {share} by "
+                f"({reason_in_words(error)}); until it is back, this process keeps to {share} by "
                 "itself",
                 HarnessWarning,
                 stacklevel=1,

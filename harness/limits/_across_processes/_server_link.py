@@ -8,6 +8,8 @@ from typing import Protocol, Self
 
 import trio
 
+from harness._words import error_in_words
+
 CALL_SECONDS = 2.0
 """A server that takes longer for an answer can't be used."""
 
@@ -43,5 +45,11 @@ async def run_in_time(
     try:
         with trio.fail_after(CALL_SECONDS):
             return await link.run(script, keys, arguments)
-    except trio.TooSlowError as error:
-        raise TimeoutError(f"no answer for {CALL_SECONDS:g} s") from error
+    except trio.TooSlowError:
+        raise TimeoutError(f"no answer for {CALL_SECONDS:g} s") from None
+
+
+def reason_in_words(error: BaseException) -> str:
+    """Return an error in words, with its cause, which may be all that says what is wrong."""
+    words = error_in_words(error).rstrip(".")
+    return words if error.__cause__ is None else f"{words} ({error_in_words(error.__cause__)})"
