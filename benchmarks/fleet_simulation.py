@@ -10,7 +10,7 @@ the worst of all windows exceeds the limit, at the moments when requests are rea
 are those to Redis per grant.
 
 Run: python -m benchmarks.fleet_simulation WORKERS REQUESTS, such as 1000 1000000, which takes
-     twelve minutes; or python -m benchmarks fleet_simulation, which is a small one
+     a quarter of an hour or two; or python -m benchmarks fleet_simulation, which is a small one
 """
 
 import random

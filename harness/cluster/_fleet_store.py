@@ -216,7 +216,7 @@ class FleetStore(Courier):
 class FleetCounter:
     """A whole number that processes share: atomic and bounded; made by `FleetStore.counter`.
 
-    Like a `harness.shared.Counter`, but each call asks the server, so it is awaited.
+    A `harness.shared.AwaitedCounter`: like a `Counter`, but each call asks the server.
     """
 
     def __init__(
