@@ -84,7 +84,7 @@ async def test_a_wrong_password_is_said_and_not_shown(redis_server: RedisServer)
 
 
 async def test_it_says_what_a_user_may_not_do_at_once(redis_server: RedisServer, name: str) -> None:
-    """And what one must be allowed, as docs/fleets.md has it, is enough."""
+    """And what one must be allowed, as docs/how-to/fleets.md has it, is enough."""
     rights = "~{harness:* +@read +@write +@scripting +@connection +info +time"
     async with coredis.Redis.from_url(redis_server.address) as client:
         for user, rules in ((name, rights), (f"not-{name}", f"{rights} -@scripting")):
