@@ -232,7 +232,7 @@ class Spread:
         run = current_run()
         accounts = accounts_of(run)
         unknown = Usage(None, None)
-        accounts.reserve(unknown, run.path)  # The worker knows of no budget.
+        await accounts.reserve_shared(unknown, run.path)  # The worker knows of no budget.
         accounts.settle(unknown, NOTHING)
         packed = pickled_for_workers(self._transport, item, f"the item {run.name!r}")
         call = _Call(self._calls, run, function, packed)
