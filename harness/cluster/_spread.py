@@ -12,28 +12,42 @@ answer has come, it was given up after a cancel, or the worker is gone.
 
 from __future__ import annotations
 
+import logging
 import math
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from harness._approvals import ParkedRuns, parked_runs
 from harness._events import happened, start_task
 from harness._words import repr_of
 from harness.cluster._messages import CallFacts, Message, unpack_event
-from harness.errors import ClusterError, ClusterGoneError, RunTimedOut, WorkerLostError
+from harness.errors import (
+    ApprovalPending,
+    ClusterError,
+    ClusterGoneError,
+    RunTimedOut,
+    WorkerLostError,
+)
 from harness.runs import Run, current_run
 from harness.runs._accounts import NOTHING, Usage, accounts_of, units
+from harness.runs._current import current
+from harness.runs._tree import Above
 
 CALLS_PER_MESSAGE = 64
 """Calls that go to a worker at once."""
 
 CANCEL_SECONDS_AT_MOST = 1.0
 """How long a cancelled call waits for its worker to say that it has ended."""
+
+END_SECONDS_AT_MOST = 1.0
+"""How long a worker may take to leave the context of its deps."""
 
 LOSSES_AT_MOST = 10
 """How often an item may take its worker down, or go down with it, before that is its failure. Many
@@ -92,6 +106,8 @@ class _Call:
     packed: bytes = b""
     lost: bool = False
     link: _Link | None = None
+    parked: ParkedRuns | None = None
+    """What is kept of the item's agents' runs that wait for approvals, if anything can be."""
 
 
 @attrs.define(eq=False)
@@ -106,6 +122,9 @@ class _Link:
     """The numbers of the functions it has."""
     outbox: list[Message] = attrs.field(factory=list[Message])
     has_mail: trio.Event = attrs.field(factory=trio.Event)
+    has_end: bool = False
+    """Whether its deps have a context to leave."""
+    gone: trio.Event = attrs.field(factory=trio.Event)
 
     def post(self, message: Message) -> None:
         self.outbox.append(message)
@@ -150,7 +169,9 @@ class Spread:
         self._false_starts = 0
         self.lost = 0
         """How many workers have ended too early."""
+        self._ends = False
         self.failure: str | None = None
+        self._cause: BaseException | None = None
         self.fan_outs: set[trio.CancelScope] = set()
         """The scopes around the fan-outs, which a failure cancels."""
 
@@ -164,6 +185,22 @@ class Spread:
         async with trio.open_nursery() as nursery:
             for number in range(self._workers):
                 start_task(nursery, self._keep_worker, number)
+
+    async def end(self) -> None:
+        """Have the workers leave what deps= has opened there, for a second at most.
+
+        Checkpoint: if there is anything to leave.
+
+        Cancellation: it goes on to its end.
+        """
+        self._ends = True
+        links = [link for link in self._links if link.has_end]
+        for link in links:
+            link.post(("end",))
+        with trio.move_on_after(END_SECONDS_AT_MOST) as scope:
+            scope.shield = True
+            for link in links:
+                await happened(link.gone)
 
     @property
     def processes(self) -> list[str]:
@@ -193,7 +230,7 @@ class Spread:
           ClusterGoneError: if none can be started.
         """
         if self.failure is not None:
-            raise ClusterGoneError(self.failure)
+            raise ClusterGoneError(self.failure) from self._cause
 
     async def _has(self, workers: int) -> None:
         while len(self._links) < workers and self.failure is None:
@@ -235,7 +272,7 @@ class Spread:
         accounts.reserve(unknown, run.path)  # The worker knows of no budget.
         accounts.settle(unknown, NOTHING)
         packed = pickled_for_workers(self._transport, item, f"the item {run.name!r}")
-        call = _Call(self._calls, run, function, packed)
+        call = _Call(self._calls, run, function, packed, parked=parked_runs.get())
         self._calls += 1
 
         def stop() -> None:
@@ -263,10 +300,18 @@ class Spread:
             self.check()
         if call.lost:
             raise self._lost(call)
-        value = pickle.loads(call.packed)
+        try:
+            value = pickle.loads(call.packed)
+        except Exception as unread:
+            raise ClusterError(
+                f"the value of item {run.name!r} can't be read here ({unread!r}); return plain "
+                "data, or objects of classes that this program has, too"
+            ) from unread
         if call.status == "ok":
             return value
         error: BaseException = getattr(value, "error", value)
+        if isinstance(error, ApprovalPending):  # It ends its run as a cancel does.
+            raise error
         if call.status == "cancelled":
             run.cancel(getattr(error, "reason", None))
         if call.status == "cancelled" or (
@@ -307,7 +352,7 @@ class Spread:
         if call.function not in link.known:
             link.known.add(call.function)
             link.post(("function", call.function, self._functions[call.function]))
-        link.post(("call", call.number, call.function, call.item, _facts_of(call.run)))
+        link.post(("call", call.number, call.function, call.item, _facts_of(call)))
 
     def _ask(self, call: _Call, word: str, reason: str | None) -> None:
         if call.link is not None and not call.ended.is_set():
@@ -320,7 +365,7 @@ class Spread:
             self._waiting.remove(call)
 
     async def _keep_worker(self, number: int) -> None:
-        while self.failure is None:
+        while self.failure is None and not self._ends:
             try:
                 connection = await self._transport.start(number)
             except Exception as error:
@@ -330,13 +375,16 @@ class Spread:
             try:
                 async with trio.open_nursery() as nursery:
                     start_task(nursery, link.deliver)
-                    link.post(("setup", self._factory, trio.current_time()))
+                    level = logging.getLogger().level
+                    link.post(("setup", self._factory, trio.current_time(), level))
                     while True:
                         for message in await connection.receive():
                             self._take(link, message)
             except* WorkerGone as group:
-                self._gone(link, group.exceptions[0])
+                if not self._ends:
+                    self._gone(link, group.exceptions[0])
             finally:
+                link.gone.set()
                 connection.kill()
                 if link in self._links:
                     self._links.remove(link)
@@ -354,9 +402,9 @@ class Spread:
             call.lost = True
             call.ended.set()
 
-    def _fail(self, words: str) -> None:
+    def _fail(self, words: str, cause: BaseException | None = None) -> None:
         if self.failure is None:
-            self.failure = words
+            self.failure, self._cause = words, cause
             self._came.set()
             for scope in self.fan_outs:
                 scope.cancel()
@@ -365,8 +413,8 @@ class Spread:
 
     def _take(self, link: _Link, message: Message) -> None:
         match message:
-            case "ready", words:
-                link.words = words
+            case "ready", words, has_end:
+                link.words, link.has_end = words, has_end
                 self._links.append(link)
                 self._came.set()
                 self._false_starts = 0
@@ -376,19 +424,14 @@ class Spread:
             case "unfit", packed:
                 value = pickle.loads(packed)
                 error = getattr(value, "error", value)
-                self._fail(f"deps= raised {error!r} in a worker")
+                self._fail(f"deps= raised {error!r} in a worker", error)
             case "done", number, status, packed:
                 if (call := link.calls.pop(number, None)) is not None:
                     call.status, call.packed = status, packed
                     call.ended.set()
-            case "event", number, packed:
-                if (heard := link.calls.get(number)) is not None:
-                    _publish(heard.run, packed)
-            case "spent", number, tokens, cost_usd:
-                if (payer := link.calls.get(number)) is not None:
-                    accounts_of(payer.run).settle(NOTHING, Usage(tokens, units(cost_usd)))
-            case _:
-                raise AssertionError(f"unknown message {message!r}")
+            case word, number, *said:
+                if (call := link.calls.get(number)) is not None:
+                    _hear(call, word, said)
 
 
 def pickled_for_workers(transport: Transport, value: Any, what: str) -> bytes:
@@ -407,7 +450,8 @@ def pickled_for_workers(transport: Transport, value: Any, what: str) -> bytes:
         ) from error
 
 
-def _facts_of(run: Run) -> CallFacts:
+def _facts_of(call: _Call) -> CallFacts:
+    run = call.run
     above = run._above
     return CallFacts(
         run.id,
@@ -421,7 +465,51 @@ def _facts_of(run: Run) -> CallFacts:
         run.remaining(),
         dict(run.tags),
         bool(above.tree.listeners or run._observers),
+        next(run._keepers(), None) is not None,
+        None if call.parked is None else call.parked.states,
     )
+
+
+def _hear(call: _Call, word: str, said: list[Any]) -> None:
+    """Do with what a worker says of a call as if it came up here, in the call's run."""
+    run = call.run
+    match word, *said:
+        case "event", packed:
+            _publish(run, packed)
+        case "spent", tokens, cost_usd:
+            accounts_of(run).settle(NOTHING, Usage(tokens, units(cost_usd)))
+        case "model", model, by_kind:
+            for meter in accounts_of(run).meters:
+                if (tell := getattr(meter, "called_model", None)) is not None:
+                    tell(model, by_kind)
+        case "file", name, path, content:
+            if (keeper := next(run._keepers(), None)) is not None:
+                keeper.keep_file(name, path, content)
+        case "log", fields, place:
+            _log(run, fields, place)
+        case "answers", states:
+            assert call.parked is not None
+            call.parked.states.update(states)
+        case _:
+            raise AssertionError(f"unknown message {word!r} of a call")
+
+
+def _log(run: Run, fields: Mapping[str, Any], place: tuple[Any, ...]) -> None:
+    run_id, name, parent_id, path, depth = place
+    if run_id != run.id:  # A run below it, which only the worker knows.
+        tree = run._above.tree
+        run = Run(name, run, tree.now())
+        run.id, run._above = run_id, Above(parent_id, path, depth, tree)
+    record = logging.makeLogRecord(dict(fields))
+    logger = logging.getLogger(record.name)
+    before = current.set(run)
+    try:
+        # What a filter or a handler raises must not end the cluster.
+        with suppress(Exception):
+            if logger.isEnabledFor(record.levelno):
+                logger.handle(record)
+    finally:
+        current.reset(before)
 
 
 def _publish(run: Run, packed: bytes) -> None:

@@ -7,6 +7,7 @@ import math
 import pickle
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import Context
 from typing import Any, ClassVar
 
 import trio
@@ -115,7 +116,8 @@ class FakeTransport:
     async def start(self, number: int) -> Connection:
         connection = FakeConnection(number, self._delay(number))
         self.connections.append(connection)
-        self._nursery.start_soon(connection.live)
+        # In a context of its own, like another process.
+        Context().run(self._nursery.start_soon, connection.live)
         if self.die_at_start:
             self.die_at_start -= 1
             connection.kill()

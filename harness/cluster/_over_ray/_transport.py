@@ -27,7 +27,7 @@ import trio
 from harness._events import happened
 from harness.cluster._messages import Message
 from harness.cluster._spread import Connection, Transport, WorkerGone
-from harness.cluster._worker import Worker
+from harness.cluster._worker import LogsToDriver, Worker
 from harness.errors import ClusterError
 
 ray: Any = import_module("ray")
@@ -77,6 +77,7 @@ class Actor:
         self._token = trio.lowlevel.current_trio_token()
         send, receive = trio.open_memory_channel[list[Message]](math.inf)
         self._inbox.put(send)
+        logging.getLogger().addHandler(LogsToDriver())
         words = f"process {os.getpid()} on {socket.gethostname()}"
         await Worker(ray.cloudpickle.dumps, self._outbox.put, words).serve(receive)
 
