@@ -53,6 +53,13 @@ LOSSES_AT_MOST = 10
 """How often an item may take its worker down, or go down with it, before that is its failure. Many
 go down with each, so a few losses say nothing about an item."""
 
+CHECK_SECONDS = 2.0
+"""How often it is checked whether the cluster's head is there, and how long it may take to answer.
+"""
+
+MISSES_AT_MOST = 3
+"""After how many checks without an answer the cluster counts as gone."""
+
 FALSE_STARTS_AT_MOST = 3
 """How many workers in a row may end before they are ready; then something is wrong with all."""
 
@@ -93,6 +100,17 @@ class Transport(Protocol):
     async def start(self, number: int) -> Connection:
         """Start a worker; it may not be ready yet."""
         ...
+
+    async def check(self) -> None:
+        """Return once the head of the cluster has answered.
+
+        Raises:
+          OSError: if it can't be reached.
+        """
+        ...
+
+    def give_up(self) -> None:
+        """Note that the head is gone, so that nobody waits for it."""
 
 
 @attrs.define(eq=False)
@@ -183,8 +201,28 @@ class Spread:
         Cancellation: all workers are ended at once.
         """
         async with trio.open_nursery() as nursery:
+            start_task(nursery, self._watch)
             for number in range(self._workers):
                 start_task(nursery, self._keep_worker, number)
+
+    async def _watch(self) -> None:
+        """End everything once the head is gone; Ray itself would wait for it for a minute."""
+        misses = 0
+        while self.failure is None:
+            await trio.sleep(CHECK_SECONDS)
+            try:
+                with trio.fail_after(CHECK_SECONDS):
+                    await self._transport.check()
+                misses = 0
+            except (OSError, trio.TooSlowError) as error:
+                misses += 1
+                if misses == MISSES_AT_MOST:
+                    self._transport.give_up()
+                    self._fail(
+                        f"the head of the cluster hasn't answered for {misses * CHECK_SECONDS:g} s "
+                        f"({error!r})",
+                        error,
+                    )
 
     async def end(self) -> None:
         """Have the workers leave what deps= has opened there, for a second at most.
@@ -194,7 +232,7 @@ class Spread:
         Cancellation: it goes on to its end.
         """
         self._ends = True
-        links = [link for link in self._links if link.has_end]
+        links = [link for link in self._links if link.has_end and self.failure is None]
         for link in links:
             link.post(("end",))
         with trio.move_on_after(END_SECONDS_AT_MOST) as scope:
@@ -288,6 +326,8 @@ class Spread:
                 with trio.move_on_after(CANCEL_SECONDS_AT_MOST) as scope:
                     scope.shield = True
                     await happened(call.ended)
+                if scope.cancelled_caught:
+                    call.link.has_end = False  # It is too busy to be asked for anything.
             raise
         finally:
             run._drop_stop_notice(stop)

@@ -109,6 +109,14 @@ class FakeTransport:
         self.connections: list[FakeConnection] = []
         self.die_at_start = 0
         """How many of those started next die before they are ready."""
+        self.head_answers = True
+
+    async def check(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if not self.head_answers:
+            raise ConnectionRefusedError("nobody listens")
+
+    def give_up(self) -> None: ...
 
     def dumps(self, value: Any) -> bytes:
         return dumps(value)

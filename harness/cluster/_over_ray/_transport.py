@@ -85,8 +85,9 @@ class Actor:
 class RayConnection:
     """One actor."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, transport: RayTransport) -> None:
         self._actor = actor
+        self._transport = transport
         self._token = trio.lowlevel.current_trio_token()
 
     def send(self, messages: list[Message]) -> None:
@@ -119,14 +120,17 @@ class RayConnection:
 
     def kill(self) -> None:
         """End the actor."""
-        with suppress(Exception):
-            ray.kill(self._actor)
+        if not self._transport.is_gone:  # Else Ray would wait for it.
+            with suppress(Exception):
+                ray.kill(self._actor)
 
 
 class RayTransport:
     """An open connection to a Ray cluster."""
 
-    def __init__(self, cpus_per_worker: float) -> None:
+    def __init__(self, cpus_per_worker: float, head: str) -> None:
+        self._head = head
+        self.is_gone: bool = False
         self._actor_class = ray.remote(
             num_cpus=cpus_per_worker, max_restarts=0, concurrency_groups={"in": 1, "out": 1}
         )(_grouped())
@@ -138,7 +142,21 @@ class RayTransport:
 
     async def start(self, number: int) -> Connection:
         """Start a worker."""
-        return RayConnection(self._actor_class.remote())
+        return RayConnection(self._actor_class.remote(), self)
+
+    async def check(self) -> None:
+        """Return once the head has answered.
+
+        Raises:
+          OSError: if it can't be reached.
+        """
+        host, _, port = self._head.rpartition(":")
+        stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+        await trio.aclose_forcefully(stream)
+
+    def give_up(self) -> None:
+        """Note that the head is gone, so that nobody waits for it."""
+        self.is_gone = True
 
 
 def _grouped() -> type:
@@ -182,7 +200,11 @@ async def open_transport(
                 f"({error}); see whether it runs, and whether a firewall is between"
             ) from error
     try:
-        yield RayTransport(cpus_per_worker)
+        if address is not None and address.startswith("ray://"):
+            head = address.removeprefix("ray://")
+        else:
+            head = ray.get_runtime_context().gcs_address
+        yield RayTransport(cpus_per_worker, head)
     finally:
         if ours:
             with trio.CancelScope(shield=True):
