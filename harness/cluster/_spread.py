@@ -4,6 +4,10 @@ Each call goes to the worker that has the fewest, so a slow one gets less. The c
 one step of trio's loop go off together, and so do their answers. A worker that ends is replaced;
 its calls raise `WorkerLostError`, after which the fan-out makes another attempt at their items.
 
+An item whose workers keep ending is a *suspect*. Suspects run one at a time, each as the only call
+of its worker, the *quarantine*: so what ends a worker there is known, and what went down with
+others never is to blame.
+
 Nothing here knows what carries the messages: see `Transport`. `harness.cluster._over_ray` is one.
 
 Invariant: a call that was sent is in the `_Link.calls` of the one worker that has it, until its
@@ -15,7 +19,7 @@ from __future__ import annotations
 import logging
 import math
 import pickle
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -49,9 +53,12 @@ CANCEL_SECONDS_AT_MOST = 1.0
 END_SECONDS_AT_MOST = 1.0
 """How long a worker may take to leave the context of its deps."""
 
-LOSSES_AT_MOST = 10
-"""How often an item may take its worker down, or go down with it, before that is its failure. Many
-go down with each, so a few losses say nothing about an item."""
+LOSSES_IN_COMPANY = 3
+"""After how many losses an item gets a worker to itself. Many items go down with a worker, and all
+but one of them are innocent; whoever survives alone is."""
+
+LOSSES_ALONE_AT_MOST = 3
+"""How many workers an item may lose in which there was nothing else, before that is its failure."""
 
 CHECK_SECONDS = 2.0
 """How often it is checked whether the cluster's head is there, and how long it may take to answer.
@@ -113,6 +120,10 @@ class Transport(Protocol):
         """Note that the head is gone, so that nobody waits for it."""
 
 
+_Place = tuple[str | None, int | None]
+"""An item: the run above it, and its index there."""
+
+
 @attrs.define(eq=False)
 class _Call:
     number: int
@@ -123,6 +134,8 @@ class _Call:
     status: str = ""
     packed: bytes = b""
     lost: bool = False
+    alone: bool = False
+    """Whether its worker had no other call when it ended."""
     link: _Link | None = None
     parked: ParkedRuns | None = None
     """What is kept of the item's agents' runs that wait for approvals, if anything can be."""
@@ -182,8 +195,13 @@ class Spread:
         """The calls that no worker was ready for."""
         self._functions: list[bytes] = []
         self._calls = 0
-        self._losses: dict[tuple[str | None, int | None], int] = {}
-        """How often the items that were lost at all were lost, by fan-out and index."""
+        self._suspects: deque[_Call] = deque()
+        """The calls that wait to run alone."""
+        self._quarantine: _Link | None = None
+        """The worker that has a suspect, or gets one once its other calls have ended."""
+        self._losses: Counter[_Place] = Counter()
+        """How often an item was lost."""
+        self._losses_alone: Counter[_Place] = Counter()
         self._false_starts = 0
         self.lost = 0
         """How many workers have ended too early."""
@@ -363,18 +381,18 @@ class Spread:
         raise error
 
     def _lost(self, call: _Call) -> WorkerLostError:
-        run = call.run
-        parent = run.parent
-        place = (None if parent is None else parent.id, run._item_index)
-        losses = self._losses[place] = self._losses.get(place, 0) + 1
-        follows = losses < LOSSES_AT_MOST
+        place = _place_of(call)
+        self._losses[place] += 1
+        self._losses_alone[place] += call.alone
+        alone = self._losses_alone[place]
+        follows = alone < LOSSES_ALONE_AT_MOST
         return WorkerLostError(
-            f"the worker that had the item {run.name!r} has ended; "
+            f"the worker that had the item {call.run.name!r} has ended; "
             + (
                 "it is tried again in another one"
                 if follows
-                else f"that was the {losses}th time, so the item is given up: look into what it "
-                "does to its process, such as how much memory it takes"
+                else f"that has happened {alone} times while it had nothing else, so the item is "
+                "given up: look into what it does to its process, such as how much memory it takes"
             ),
             follows,
         )
@@ -383,10 +401,35 @@ class Spread:
 
     def _place(self, call: _Call) -> None:
         """Give a call to the worker that has the fewest, if any is ready."""
-        if not self._links:
+        links = [link for link in self._links if link is not self._quarantine]
+        if self._losses[_place_of(call)] >= LOSSES_IN_COMPANY:
+            self._suspects.append(call)
+            self._place_suspect()
+        elif links:
+            self._give(call, min(links, key=lambda link: len(link.calls)))
+        else:
             self._waiting.append(call)
+
+    def _place_suspect(self) -> None:
+        """Give the next suspect to the quarantine once that is empty; without any, end it."""
+        if self._quarantine not in self._links:
+            self._quarantine = None
+            if self._suspects and self._links:
+                self._quarantine = min(self._links, key=lambda link: len(link.calls))
+        if self._quarantine is None or self._quarantine.calls:
             return
-        link = min(self._links, key=lambda link: len(link.calls))
+        if self._suspects:
+            self._give(self._suspects.popleft(), self._quarantine)
+        else:
+            self._quarantine = None
+            self._place_waiting()
+
+    def _place_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for early in waiting:
+            self._place(early)
+
+    def _give(self, call: _Call, link: _Link) -> None:
         call.link = link
         link.calls[call.number] = call
         if call.function not in link.known:
@@ -401,8 +444,11 @@ class Spread:
     def _forget(self, call: _Call) -> None:
         if call.link is not None:
             call.link.calls.pop(call.number, None)
-        elif call in self._waiting:
-            self._waiting.remove(call)
+            if call.link is self._quarantine:
+                self._place_suspect()
+        for line in (self._waiting, self._suspects):
+            if call in line:
+                line.remove(call)
 
     async def _keep_worker(self, number: int) -> None:
         while self.failure is None and not self._ends:
@@ -438,9 +484,15 @@ class Spread:
             self._false_starts += 1
             if self._false_starts >= FALSE_STARTS_AT_MOST:
                 self._fail(f"{self._false_starts} workers in a row ended as they started ({why})")
-        for call in list(link.calls.values()):
-            call.lost = True
-            call.ended.set()
+        unsent = {message[1] for message in link.outbox if message[0] == "call"}
+        calls, link.calls = list(link.calls.values()), {}
+        for call in calls:
+            if call.number in unsent:
+                self._place(call)  # It never was there.
+            else:
+                call.lost, call.alone = True, len(calls) == 1
+                call.ended.set()
+        self._place_suspect()
 
     def _fail(self, words: str, cause: BaseException | None = None) -> None:
         if self.failure is None:
@@ -448,7 +500,7 @@ class Spread:
             self._came.set()
             for scope in self.fan_outs:
                 scope.cancel()
-            for call in self._waiting:
+            for call in (*self._waiting, *self._suspects):
                 call.ended.set()
 
     def _take(self, link: _Link, message: Message) -> None:
@@ -458,9 +510,8 @@ class Spread:
                 self._links.append(link)
                 self._came.set()
                 self._false_starts = 0
-                waiting, self._waiting = self._waiting, deque()
-                for early in waiting:
-                    self._place(early)
+                self._place_suspect()
+                self._place_waiting()
             case "unfit", packed:
                 value = pickle.loads(packed)
                 error = getattr(value, "error", value)
@@ -472,6 +523,14 @@ class Spread:
             case word, number, *said:
                 if (call := link.calls.get(number)) is not None:
                     _hear(call, word, said)
+
+
+def _place_of(call: _Call) -> _Place:
+    run = call.run
+    parent = run.parent
+    if run._item_index is None or parent is None:
+        return run.id, None
+    return parent.id, run._item_index
 
 
 def pickled_for_workers(transport: Transport, value: Any, what: str) -> bytes:

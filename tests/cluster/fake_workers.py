@@ -7,7 +7,7 @@ import math
 import pickle
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any, ClassVar
 
 import trio
@@ -53,6 +53,10 @@ def dumps(value: Any) -> bytes:
     return file.getvalue()
 
 
+here: ContextVar[FakeConnection] = ContextVar("here")
+"""The worker that code runs in."""
+
+
 class FakeConnection:
     """One worker."""
 
@@ -69,6 +73,7 @@ class FakeConnection:
 
     async def live(self) -> None:
         """Serve until killed."""
+        here.set(self)
         with self.scope, self._inbox, self._inbox_end, self._outbox:
             await Worker(dumps, self._answer, f"worker {self.number}").serve(self._inbox_end)
 
