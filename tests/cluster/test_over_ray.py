@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,8 +78,9 @@ async def test_the_thread_that_starts_ray_lives_as_long_as_the_cluster(
     started_in: list[threading.Thread] = []
     fake = SimpleNamespace(
         is_initialized=lambda: False,
-        init=lambda **_: started_in.append(threading.current_thread()),
+        init=lambda address, **_: started_in.append(threading.current_thread()),
         shutdown=lambda: None,
+        get_runtime_context=lambda: SimpleNamespace(gcs_address="127.0.0.1:1"),
         remote=lambda **_: lambda actor: actor,
         method=lambda **_: lambda function: function,
     )
@@ -91,6 +93,35 @@ async def test_the_thread_that_starts_ray_lives_as_long_as_the_cluster(
         assert starter.is_alive()
     await trio.to_thread.run_sync(starter.join, PATIENCE_SECONDS)
     assert not starter.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_cluster_that_is_started_here_listens_on_loopback_alone(ray_address: str) -> None:
+    """Whoever reaches Ray runs any code there."""
+    mine = processes_below(os.getpid())
+    listening: set[str] = set()
+    for pid in mine:
+        with suppress(OSError):
+            held = {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+            for table in ("tcp", "tcp6"):
+                for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                    _, local, _, state, *_, inode = line.split()[:10]
+                    if state == "0A" and f"socket:[{inode}]" in held:
+                        listening.add(local.split(":")[0])
+    # 127.0.0.1, alone or in an address of IPv6, as the kernel writes it.
+    assert listening
+    assert listening <= {"0100007F", "0000000000000000FFFF00000100007F"}, listening
+
+
+def processes_below(pid: int) -> set[int]:
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    below: set[int] = set()
+    while further := {one for one, above in parents.items() if above in {pid, *below}} - below:
+        below |= further
+    return below
 
 
 async def double(item: int) -> int:

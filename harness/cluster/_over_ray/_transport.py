@@ -15,9 +15,9 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -191,7 +191,7 @@ async def open_transport(
             if address is None:
                 start = partial(start_here, workers * cpus_per_worker, runtime_env)
             else:
-                start = partial(_init, runtime_env, address=address)
+                start = partial(_init, address, runtime_env)
             await trio.to_thread.run_sync(lambda: starter.submit(start).result())
         except Exception as error:
             starter.shutdown(wait=False)
@@ -213,10 +213,10 @@ async def open_transport(
 
 
 def start_here(cpus: float, runtime_env: Mapping[str, Any] | None = None) -> None:
-    """Start a cluster on this machine, for this process."""
+    """Start a cluster on this machine, for this process, which nobody reaches from elsewhere."""
     _init(
+        "local",
         runtime_env,
-        address="local",
         num_cpus=math.ceil(cpus),
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
@@ -224,8 +224,26 @@ def start_here(cpus: float, runtime_env: Mapping[str, Any] | None = None) -> Non
     )
 
 
-def _init(runtime_env: Mapping[str, Any] | None, **options: Any) -> None:
+@contextmanager
+def _this_machine_alone() -> Generator[None]:
+    """Have Ray take 127.0.0.1 as it is, so that all of its servers listen there.
+
+    Else it takes it for the machine's own address, and listens on all interfaces. That is off by
+    default where it has no clusters of several machines: this says that it has none here, either.
+    """
+    constants: Any = import_module("ray._private.ray_constants")
+    before = getattr(constants, "ENABLE_RAY_CLUSTER", True)
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _init(address: str, runtime_env: Mapping[str, Any] | None, **options: Any) -> None:
     if runtime_env is not None:
         options["runtime_env"] = dict(runtime_env)
     # It warns that it leaves SIGTERM alone in a thread, which is as it should be.
-    ray.init(configure_logging=True, logging_level=logging.ERROR, **options)
+    is_here = address == "local" or address.startswith(f"{LOOPBACK}:")
+    with _this_machine_alone() if is_here else nullcontext():
+        ray.init(address, configure_logging=True, logging_level=logging.ERROR, **options)
