@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import signal
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -25,7 +27,15 @@ from harness.errors import (
     WorkerLostError,
 )
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, Hedge, Retry
+from harness.policies import (
+    Attempt,
+    BestEffort,
+    FirstSuccess,
+    Hedge,
+    Priority,
+    Quorum,
+    Retry,
+)
 from harness.runs import Event, RunBegan, RunOver, WaitBegan
 from tests.cluster.fake_workers import FakeCluster, Unpicklable, here
 from tests.scale import scaled
@@ -482,6 +492,95 @@ async def test_what_cannot_be_sent_is_refused_in_words(autojump_clock: MockClock
 
 class StrangeError(Exception):
     """Can't be pickled."""
+
+
+class OneWay:
+    """Can be pickled, and not be read."""
+
+    def __reduce__(self) -> Any:
+        return int, ("not a number",)
+
+
+async def test_what_cannot_be_read_back_spoils_nothing_else(autojump_clock: MockClock) -> None:
+    """An event did: it ended the cluster with all that ran there."""
+
+    async def emits_it(item: int) -> int:
+        current_run().emit_nowait(OneWay())
+        await trio.sleep(1)
+        return item
+
+    async def returns_it(item: int) -> object:
+        await trio.sleep(1)
+        return OneWay() if item == 3 else item
+
+    seen = Seen()
+    async with FakeCluster() as cluster:
+        with harness.observing(seen):
+            assert len(await cluster.fan_out(emits_it, range(4))) == 4
+        results: Any = await cluster.fan_out(returns_it, range(5), policy=KEEP_GOING)
+        [one] = await cluster.fan_out(emits_it, [OneWay()], policy=KEEP_GOING)  # type: ignore[list-item]
+    assert ["can't be read here" in event.payload for event in seen.events] == [True] * 4
+    assert [one.status for one in results] == ["ok"] * 3 + ["failed", "ok"]
+    assert "the value of item '3' can't be read here" in str(results[3].error)
+    assert "the item of '0' can't be read in a worker" in str(one.error)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"policy": FirstSuccess()},
+        {"policy": Quorum(4)},
+        {"policy": BestEffort(max_failures=2)},
+        {"policy": KEEP_GOING, "within": 4.5},
+        {"policy": KEEP_GOING, "priority": lambda item: item},
+        {"policy": KEEP_GOING, "priority": Priority(serial_by=lambda item: item % 2)},
+        {"policy": KEEP_GOING, "each": Attempt(timeout=4.5, fallback=lambda item, error: -1)},
+        {"policy": KEEP_GOING, "each": Attempt(hedge=Hedge(after=2.5))},
+    ],
+)
+async def test_every_option_means_what_it_means_without_workers(
+    autojump_clock: MockClock, options: dict[str, Any]
+) -> None:
+    async def work(item: int) -> int:
+        await trio.sleep(1 + item)
+        if item % 3 == 0:
+            raise ValueError(f"not {item}")
+        return item
+
+    async def facts(fan_out: Any) -> list[Any]:
+        began_at = trio.current_time()
+        try:
+            results = await fan_out(work, range(8), limit=4, **options)
+        except FanOutError as error:
+            results = error.results
+        came_to = [
+            (one.item, one.status, one.attempts, str(one.error), one._ended_with is None)
+            for one in results
+        ]
+        return [*came_to, trio.current_time() - began_at]
+
+    async with FakeCluster() as cluster:
+        assert await facts(cluster.fan_out) == await facts(harness.fan_out)
+
+
+async def test_deps_may_last_as_long_as_their_worker(autojump_clock: MockClock) -> None:
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[str]:
+        await trio.sleep(1)
+        log.append("opened")
+        yield "connection"
+        await trio.sleep(0.5)
+        log.append("closed")
+
+    async def work(item: int) -> str:
+        return str(current_run().deps)
+
+    async with FakeCluster(deps=connect) as cluster:
+        assert set((await cluster.fan_out(work, range(6))).values()) == {"connection"}
+        assert log == ["opened"] * 2
+    assert log == ["opened"] * 2 + ["closed"] * 2
 
 
 async def test_workers_that_cannot_start_are_an_error_of_the_whole(

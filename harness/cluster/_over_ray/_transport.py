@@ -204,6 +204,9 @@ async def open_transport(
             head = address.removeprefix("ray://")
         else:
             head = ray.get_runtime_context().gcs_address
+        if address is None and not ours and head.startswith(f"{LOOPBACK}:"):
+            # In a cluster that another one of this program has started, for its own workers alone.
+            cpus_per_worker = 0
         yield RayTransport(cpus_per_worker, head)
     finally:
         if ours:
