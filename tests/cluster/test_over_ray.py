@@ -31,7 +31,7 @@ from harness.fanout import Results
 from harness.journal import open_journal, read_journal
 from harness.policies import Attempt, BestEffort, Retry
 from harness.runs import Event
-from tests.scale import PATIENCE_SECONDS, scaled
+from tests.scale import FULL, PATIENCE_SECONDS, scaled
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,14 +72,21 @@ def ray_address() -> Iterator[str]:
 async def test_the_thread_that_starts_ray_lives_as_long_as_the_cluster(
     ray_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With it, Linux would kill what Ray has started."""
+    """With it, Linux would kill what Ray has started. A start that takes too long is made again."""
     from harness.cluster._over_ray import _transport  # noqa: PLC0415
 
     started_in: list[threading.Thread] = []
+    shut_down: list[int] = []
+
+    def init(address: str, **_: Any) -> None:
+        started_in.append(threading.current_thread())
+        if len(started_in) == 1:
+            raise Exception("The current node timed out during startup.")
+
     fake = SimpleNamespace(
         is_initialized=lambda: False,
-        init=lambda address, **_: started_in.append(threading.current_thread()),
-        shutdown=lambda: None,
+        init=init,
+        shutdown=lambda: shut_down.append(len(started_in)),
         get_runtime_context=lambda: SimpleNamespace(gcs_address="127.0.0.1:1"),
         remote=lambda **_: lambda actor: actor,
         method=lambda **_: lambda function: function,
@@ -88,7 +95,8 @@ async def test_the_thread_that_starts_ray_lives_as_long_as_the_cluster(
     async with _transport.open_transport(None, workers=1, cpus_per_worker=1, runtime_env=None):
         monkeypatch.setattr("trio._core._thread_cache.IDLE_TIMEOUT", 0)
         others = {await trio.to_thread.run_sync(threading.current_thread) for _ in range(2)}
-        [starter] = started_in
+        assert shut_down == [1]
+        _, starter = started_in
         assert starter not in others
         assert starter.is_alive()
     await trio.to_thread.run_sync(starter.join, PATIENCE_SECONDS)
@@ -258,7 +266,7 @@ async def work(item):
     return item
 
 async def main():
-    async with RayCluster(sys.argv[1], workers=1) as cluster:
+    async with RayCluster(sys.argv[1] or None, workers=1) as cluster:
         async with open_journal(sys.argv[2]) as journal:
             await cluster.fan_out(work, range(100), limit=10, journal=journal, key=lambda i: i)
 
@@ -266,12 +274,13 @@ trio.run(main)
 """
 
 
-def test_ctrl_c_ends_a_driver_of_a_running_cluster(ray_address: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [False, True] if FULL else [False])
+def test_ctrl_c_ends_a_driver(ray_address: str, tmp_path: Path, own: bool) -> None:
     """What had ended is in the journal."""
     program, journal = tmp_path / "driver.py", tmp_path / "run.db"
     program.write_text(DRIVER)
     driver = subprocess.Popen(
-        [sys.executable, program, ray_address, journal],
+        [sys.executable, program, "" if own else ray_address, journal],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
     )

@@ -504,7 +504,7 @@ class OneWay:
 async def test_what_cannot_be_read_back_spoils_nothing_else(autojump_clock: MockClock) -> None:
     """An event did: it ended the cluster with all that ran there."""
 
-    async def emits_it(item: int) -> int:
+    async def emits_it(item: object) -> object:
         current_run().emit_nowait(OneWay())
         await trio.sleep(1)
         return item
@@ -518,7 +518,7 @@ async def test_what_cannot_be_read_back_spoils_nothing_else(autojump_clock: Mock
         with harness.observing(seen):
             assert len(await cluster.fan_out(emits_it, range(4))) == 4
         results: Any = await cluster.fan_out(returns_it, range(5), policy=KEEP_GOING)
-        [one] = await cluster.fan_out(emits_it, [OneWay()], policy=KEEP_GOING)  # type: ignore[list-item]
+        [one] = await cluster.fan_out(emits_it, [OneWay()], policy=KEEP_GOING)
     assert ["can't be read here" in event.payload for event in seen.events] == [True] * 4
     assert [one.status for one in results] == ["ok"] * 3 + ["failed", "ok"]
     assert "the value of item '3' can't be read here" in str(results[3].error)

@@ -42,11 +42,11 @@ def join(path: str, **options: Any) -> Any:
     return open_journal(path, join=True, **options)
 
 
-async def call(work: Callable[[int], Awaitable[Any]], item: int) -> Any:
+async def call(work: Callable[[Any], Awaitable[Any]], item: Any) -> Any:
     return await work(item)
 
 
-def called(work: Callable[[int], Awaitable[Any]]) -> Callable[[int], Awaitable[Any]]:
+def called(work: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
     """Return a function that is the same to a journal whatever it calls."""
     return partial(call, work)
 
@@ -176,14 +176,17 @@ Work = Callable[[Any], Awaitable[Any]]
 
 
 async def run_pipeline(
-    journal: Journal, items: int, *stages: Work, batch: Batch | None = None
+    journal: Journal, items: int, *stages: Work, batch: Any = None
 ) -> Results[Any]:
     *before, last = [called(one) for one in stages]
-    pipeline = Pipeline(
+    pipeline: Any = Pipeline(
         *(stage(one, name=f"s{number}", limit=3) for number, one in enumerate(before)),
         stage(last, name="last", batch=batch),
     )
-    return await pipeline.run(range(items), journal=journal, key=lambda item: item, name="p")
+    results: Results[Any] = await pipeline.run(
+        range(items), journal=journal, key=lambda item: item, name="p"
+    )
+    return results
 
 
 @pytest.mark.slow

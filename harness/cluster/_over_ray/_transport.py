@@ -37,6 +37,9 @@ LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 100 << 20
 """For the store of a cluster that is started here. Messages this small don't use it."""
 
+_TOO_SLOW = "timed out during startup"
+"""What Ray says when its servers take more than half a minute to start, as on a busy machine."""
+
 
 class Actor:
     """A worker's process."""
@@ -217,14 +220,20 @@ async def open_transport(
 
 def start_here(cpus: float, runtime_env: Mapping[str, Any] | None = None) -> None:
     """Start a cluster on this machine, for this process, which nobody reaches from elsewhere."""
-    _init(
-        "local",
-        runtime_env,
-        num_cpus=math.ceil(cpus),
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address=LOOPBACK,
-    )
+    options = {
+        "num_cpus": math.ceil(cpus),
+        "include_dashboard": False,
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "_node_ip_address": LOOPBACK,
+    }
+    try:
+        _init("local", runtime_env, **options)
+    except Exception as error:
+        if _TOO_SLOW not in str(error):
+            raise
+        # Once more: what it has to read is in memory now.
+        ray.shutdown()
+        _init("local", runtime_env, **options)
 
 
 @contextmanager
