@@ -617,7 +617,7 @@ def test_the_kind_is_told_from_what_the_code_names_without_running_it() -> None:
         await Postbox().begun
 
     async def in_anyio_only() -> None:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
 
     assert probable_kind(program) == "asyncio"
     assert probable_kind(in_anyio_only) == surroundings.get()
