@@ -547,6 +547,18 @@ async def test_answers_that_are_lost_lose_nothing(postgres_path: str, of: str) -
 
 
 @pytest.mark.slow
+async def test_the_locks_of_a_stopped_session_last_no_longer_than_its_lease(
+    postgres_path: str,
+) -> None:
+    """One that was stopped in the middle of a transaction held up all others until it went on."""
+    async with join(postgres_path, lease=7) as journal:
+        ended_after = await journal._writer.ask(
+            lambda backend: backend.fetch("SHOW idle_in_transaction_session_timeout")
+        )
+    assert ended_after == [("7s",)]
+
+
+@pytest.mark.slow
 @pytest.mark.real_clock
 async def test_an_async_source_is_shared_too(postgres_path: str) -> None:
     async def source() -> AsyncIterator[int]:
