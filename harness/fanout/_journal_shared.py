@@ -42,6 +42,7 @@ class SharedFeed(JournalFeed):
                 "process may run the next item of the same key meanwhile; make the items of a key "
                 "one item, or give all of a key to one process"
             )
+        self._glimpses = False
         self._asked: dict[int, Job] = {}
         """The items that aren't answered yet, by index."""
         self._answers: list[tuple[int, Entry]] = []

@@ -525,6 +525,7 @@ async def test_what_cannot_be_read_back_spoils_nothing_else(autojump_clock: Mock
     assert "the item of '0' can't be read in a worker" in str(one.error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
