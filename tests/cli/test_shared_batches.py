@@ -207,7 +207,7 @@ def told(name: str) -> Any:
         items = sorted(reader.items("batch", details=True), key=lambda item: str(item.key))
         kept = [
             sorted(
-                (one.kind, one.name, one.run, one.text, one.content)
+                (one.kind, one.name, one.run_path, one.text, one.content)
                 for one in reader.kept("batch", item.key)
             )
             for item in items
