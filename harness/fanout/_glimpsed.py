@@ -40,7 +40,7 @@ FIELDS = "_harness_fields_"
 """A method of items of our own that returns what their class makes an equal one of."""
 
 _item_of = operator.itemgetter(1)
-_PLAIN = (str, int, float, bool, type(None), bytes)
+_PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 _references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
 
 
@@ -90,8 +90,12 @@ class GlimpsedItems:
 
     def put(self, glimpsed: Glimpsed) -> None:
         """Add an item."""
-        self._count += 1
-        self._last.append(glimpsed)
+        self.extend([glimpsed])
+
+    def extend(self, glimpsed: list[Glimpsed]) -> None:
+        """Add items."""
+        self._count += len(glimpsed)
+        self._last += glimpsed
         # Not the newest: the source may still hold it.
         if len(self._last) > PUT_ASIDE_AT_ONCE:
             part, self._last = self._last[:-1], self._last[-1:]
@@ -171,7 +175,8 @@ def _are_ours(items: Iterable[Any]) -> bool:
             continue
         if _references(item) > _OURS:
             return False
-        if not _are_ours(item.values() if cls is dict else item if cls in (list, tuple) else ()):
+        parts = item.values() if cls is dict else item if cls in (list, tuple) else ()
+        if not _PLAIN.issuperset(map(type, parts)) and not _are_ours(parts):
             return False
     return True
 

@@ -25,7 +25,7 @@ from harness._words import repr_of
 from harness.errors import JournaledError, JournalKeyError
 from harness.fanout._dispositions import KEPT, disposition, set_aside_words
 from harness.fanout._feed import Room
-from harness.fanout._glimpsed import GATHERED_AT_MOST, GlimpsedItems, Recognized
+from harness.fanout._glimpsed import GATHERED_AT_MOST, Glimpsed, GlimpsedItems, Recognized
 from harness.fanout._job import Job
 from harness.fanout._journal import BatchIdentity, Ending, Entry
 from harness.fanout._journal_job import JournaledJob
@@ -247,22 +247,31 @@ class JournalFeed:
         if not self._glimpses:
             self.put(next(iterator))
             return
-        key_of, glimpse, put = self._key_of, self._records.batch.glimpse, self.room.kept.put
-        for _ in range(min(self._left, LOOKED_UP_AT_ONCE)):
-            item = next(iterator)
-            index = self.pulled
-            self.pulled = index + 1
-            self._left -= 1
-            try:
-                key = key_of(item)
-                if (found := glimpse(key)) is None:
-                    self._look_up(index, item, key)
-                    break
-                put((index, item, key, found))
-            except Exception as error:
-                self._refuse(index, item, error)
-            if room.over:
-                break
+        key_of, glimpse = self._key_of, self._records.batch.glimpse
+        glimpsed: list[Glimpsed] = []
+        try:
+            for _ in range(min(self._left, LOOKED_UP_AT_ONCE)):
+                item = next(iterator)
+                index = self.pulled
+                self.pulled = index + 1
+                try:
+                    key = key_of(item)
+                    if (found := glimpse(key)) is None:
+                        break
+                    glimpsed.append((index, item, key, found))
+                except Exception as error:
+                    self._refuse(index, item, error)
+                if room.over:
+                    return
+            else:
+                return
+        finally:
+            self._left -= len(glimpsed)
+            self.room.kept.extend(glimpsed)
+        try:
+            self._look_up(index, item, key)
+        except Exception as error:
+            self._refuse(index, item, error)
 
     def take_waiting(self) -> list[Job]:
         """Take out all that was looked up and not started; give back those that were begun."""
