@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from harness.runs._frames import is_user_code, place
-from harness.testing.schedules._threads import ThreadStrand, crew_here, current_strand
+from harness.testing.schedules._threads import ThreadStrand, changed, crew_here, current_strand
 
 LOCK_TYPES: tuple[type[Any], ...] = (type(_thread.allocate_lock()), type(threading.RLock()))
 
@@ -28,6 +28,7 @@ class ControlledLock:
     # Not as globals: a pool's last words come when the interpreter has taken those away.
     _current_strand = staticmethod(current_strand)
     _crew_here = staticmethod(crew_here)
+    _changed = staticmethod(changed)
 
     def __init__(self, real: Any = None, *, is_for_waiting: bool = False) -> None:
         self._real = allocate() if real is None else real
@@ -58,6 +59,7 @@ class ControlledLock:
                 deadline is not None and deadline <= strand.crew.now()
             ):
                 return False
+        strand.crew.settle()  # Others can't go on any longer.
         self.owner = strand
         self._taken_at = _line_of_user()
         return True
@@ -77,9 +79,7 @@ class ControlledLock:
         """Give it back."""
         self._real.release()
         self.owner = self._taken_at = None
-        crew = self._crew_here()
-        if crew is not None:
-            crew.wake_all()
+        self._changed()
 
     def locked(self) -> bool:
         """Tell whether somebody has it."""
