@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from harness.runs._frames import is_user_code, place
+from harness.testing.schedules._effects import WHOLE
 from harness.testing.schedules._threads import ThreadStrand, changed, crew_here, current_strand
 
 LOCK_TYPES: tuple[type[Any], ...] = (type(_thread.allocate_lock()), type(threading.RLock()))
@@ -51,7 +52,10 @@ class ControlledLock:
 
     def _take(self, strand: ThreadStrand, blocking: bool, timeout: float) -> bool:
         deadline = strand.crew.now() + timeout if timeout >= 0 else None
+        watch = strand.crew.watch
         while not self._real.acquire(False):
+            if watch is not None:
+                watch.touch(self, WHOLE, writes=False)
             if not blocking or timeout == 0:
                 return False
             left = None if deadline is None else deadline - strand.crew.now()
@@ -60,6 +64,8 @@ class ControlledLock:
             ):
                 return False
         strand.crew.settle()  # Others can't go on any longer.
+        if watch is not None:
+            watch.took_lock(self)
         self.owner = strand
         self._taken_at = _line_of_user()
         return True
@@ -78,11 +84,17 @@ class ControlledLock:
     def release(self) -> None:
         """Give it back."""
         self._real.release()
+        strand = self._current_strand()
+        if strand is not None and strand.crew.watch is not None:
+            strand.crew.watch.gave_lock_back(self)
         self.owner = self._taken_at = None
         self._changed()
 
     def locked(self) -> bool:
         """Tell whether somebody has it."""
+        strand = self._current_strand()
+        if strand is not None and strand.crew.watch is not None:
+            strand.crew.watch.touch(self, WHOLE, writes=False)
         locked: bool = self._real.locked()
         return locked
 

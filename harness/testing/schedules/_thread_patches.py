@@ -169,7 +169,11 @@ def _joining(self: Any, timeout: float | None = None) -> None:
 
 def _living(self: Any) -> bool:
     strand = _strand_of(self)
-    return _is_alive(self) if strand is None else not strand.done
+    if strand is None:
+        return _is_alive(self)
+    if strand.crew.watch is not None:
+        strand.crew.watch.touch(strand, "result", writes=False)
+    return not strand.done
 
 
 def _showing_once_started(name: str) -> property:

@@ -253,6 +253,16 @@ _tables = Tables()  # harness: shared (what it holds of code never changes)
 _here = threading.local()  # harness: shared (each thread follows its own frames)
 
 
+class Watching(Protocol):
+    """Traces what a thread does, too."""
+
+    def on_call(self, frame: FrameType, event: str, argument: Any, /) -> Any:
+        """Trace a function; return what traces what happens in it."""
+
+    def on_event(self, frame: FrameType, event: str, argument: Any, /) -> Any:
+        """Trace what happens in it."""
+
+
 class ByTrace:
     """Follows threads through `sys.settrace`."""
 
@@ -284,9 +294,36 @@ class ByTrace:
                 frame.f_trace_opcodes = True
             return tracer
 
-        before = sys.gettrace()
-        sys.settrace(on_call)
-        return lambda: sys.settrace(before)
+        return _traced(on_call)
+
+    def follow_watched(self, following: Following, watch: Watching) -> Callable[[], None]:
+        """Follow the calling thread, and have somebody else see each bytecode; see `follow`."""
+
+        def on_call(frame: FrameType, event: str, argument: Any) -> Any:  # pragma: no cover
+            points = _tables.of(frame)
+            inner = watch.on_call(frame, event, argument)
+            if points is None or inner is None:
+                return inner
+            at = points.at
+
+            def on_event(frame: FrameType, event: str, argument: Any) -> Any:
+                if event == "opcode" and (point := at.get(frame.f_lasti)) is not None:
+                    name, could_switch = point
+                    if name is None or is_data(frame.f_globals, name):
+                        following.at_point(frame, could_switch)
+                watch.on_event(frame, event, argument)
+                return on_event
+
+            frame.f_trace = on_event
+            return on_event
+
+        return _traced(on_call)
+
+
+def _traced(on_call: Any) -> Callable[[], None]:
+    before = sys.gettrace()
+    sys.settrace(on_call)
+    return lambda: sys.settrace(before)
 
 
 def _tracer(following: Following, points: Points) -> Any:
@@ -406,4 +443,6 @@ class ByMonitoring:
 
 
 # harness: shared (it is about the whole interpreter)
-follower: ByTrace | ByMonitoring = ByMonitoring() if hasattr(sys, "monitoring") else ByTrace()
+by_trace = ByTrace()
+# harness: shared (it is about the whole interpreter)
+follower: ByTrace | ByMonitoring = ByMonitoring() if hasattr(sys, "monitoring") else by_trace

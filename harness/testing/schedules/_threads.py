@@ -27,7 +27,8 @@ from harness.runs._frames import is_ours, is_plumbing, is_user_code, place
 from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Watchers
-from harness.testing.schedules._thread_points import follower
+from harness.testing.schedules._thread_points import by_trace, follower
+from harness.testing.schedules._watch import Watch
 
 new_lock = threading.Lock
 real_sleep = time.sleep
@@ -213,6 +214,8 @@ class Crew:
     by_thread: dict[Any, ThreadStrand] = attrs.field(factory=dict, init=False)
     pools: dict[Any, Any] = attrs.field(factory=dict, init=False)
     """Its threads that work for one strand after the other, by what they belong to."""
+    watch: Watch | None = attrs.field(init=False)
+    """What sees what each step reads and writes, if anything does."""
     closing: bool = attrs.field(default=False, init=False)
     running: ThreadStrand | None = attrs.field(default=None, init=False)
     _granted: int = attrs.field(default=0, init=False)
@@ -226,6 +229,8 @@ class Crew:
 
     def __attrs_post_init__(self) -> None:
         self.back.acquire()
+        watches = [one for one in self.watchers.observers if isinstance(one, Watch)]
+        self.watch = watches[0] if watches else None
 
     # Threads begin and end ----------------------------------------------------------------------
 
@@ -253,7 +258,10 @@ class Crew:
             if not strand.killed:
                 if self.picks:
                     self.watchers.before(strand)
-                end = follower.follow(strand, exactly=bool(self.watchers.observers))
+                if self.watch is not None:
+                    end = by_trace.follow_watched(strand, self.watch)
+                else:
+                    end = follower.follow(strand, exactly=bool(self.watchers.observers))
                 strand.result = outcome.capture(strand.context.run, function)
         except BaseException as error:  # Not an Exception: outcome lets it pass.
             strand.result = outcome.Error(error)
