@@ -419,9 +419,7 @@ class Control:
             ((decision, self.choices[decision]) for decision, _ in self._hashes),
             self.targets.struck,
         )
-        marks = Marks(
-            tuple(mark for _, mark in self._hashes), len(self.choices), self._mark()
-        )
+        marks = Marks(tuple(mark for _, mark in self._hashes), len(self.choices), self._mark())
         return attrs.evolve(schedule, marks=marks)
 
 

@@ -101,8 +101,7 @@ class Starvation:
         return made.depends_on_all or any(
             access.writes
             for thing, keys in made.touched.items()
-            if thing <= 0
-            or not (thing in self.watch.primitives or isinstance(kept[thing], LOCKS))
+            if thing <= 0 or not (thing in self.watch.primitives or isinstance(kept[thing], LOCKS))
             for access in keys.values()
         )
 

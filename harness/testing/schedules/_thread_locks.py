@@ -16,7 +16,13 @@ from typing import Any
 
 from harness.runs._frames import is_user_code, place
 from harness.testing.schedules._effects import WHOLE
-from harness.testing.schedules._threads import ThreadStrand, changed, crew_here, current_strand
+from harness.testing.schedules._threads import (
+    ThreadStrand,
+    changed,
+    crew_here,
+    current_strand,
+    uncontrolled,
+)
 
 LOCK_TYPES: tuple[type[Any], ...] = (type(_thread.allocate_lock()), type(threading.RLock()))
 
@@ -67,7 +73,8 @@ class ControlledLock:
         if watch is not None:
             watch.took_lock(self)
         self.owner = strand
-        self._taken_at = _line_of_user()
+        with uncontrolled():
+            self._taken_at = _line_of_user()
         return True
 
     def _let_owner_go_on(self) -> None:

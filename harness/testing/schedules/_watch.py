@@ -180,9 +180,7 @@ class Watch:
         sys.settrace(self.on_call)
         self._traces = True
 
-    def _begin_step_of_thread(
-        self, step: Step, thread: Any, numbers: Mapping[Strand, int]
-    ) -> None:
+    def _begin_step_of_thread(self, step: Step, thread: Any, numbers: Mapping[Strand, int]) -> None:
         if thread.lock is not None:
             step.needs = self.things.number(thread.lock)
         joined = self._last_of.get(numbers.get(thread.joins, -1))
@@ -303,9 +301,7 @@ class Watch:
                 self.unseen(f"{frame.f_code.co_qualname}: {error_in_words(error)}")
             frame.f_trace_lines = False
             return self._on_return
-        if shadow is None and not (
-            frame.f_code.co_flags & _SUSPENDABLE or is_users_frame(frame)
-        ):
+        if shadow is None and not (frame.f_code.co_flags & _SUSPENDABLE or is_users_frame(frame)):
             return None  # What a library, or Python itself, does for its own purposes.
         if frame not in self._shadows:
             self._shadows[frame] = Shadow(self, frame.f_code)

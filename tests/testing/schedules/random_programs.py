@@ -112,7 +112,9 @@ class _Decisions:
         pass
 
 
-def every_order(program: Callable[[], Any], backend: Kind, *, at_most: int) -> tuple[int, set[str]] | None:
+def every_order(
+    program: Callable[[], Any], backend: Kind, *, at_most: int
+) -> tuple[int, set[str]] | None:
     """Return how many orders a program has, and the ends of all; None if there are too many."""
     systematic = Systematic(Random(0))
     orders: set[tuple[int, ...]] = set()
@@ -250,4 +252,3 @@ def program_of_threads(plan: ThreadPlan) -> Callable[[], Any]:
         return shared.number, shared.list, notes, shared.queue.qsize()
 
     return program
-
