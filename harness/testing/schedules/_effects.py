@@ -60,8 +60,10 @@ class Effects:
         access.at[line, writes] = None
 
     def merge(self, other: Effects) -> None:
-        """Add what another step read and wrote."""
+        """Add what another step read and wrote, as far as that is known."""
         for thing, keys in other.touched.items():
+            if thing == ANY:
+                continue
             for key, access in keys.items():
                 for line, writes in access.at:
                     self.add(thing, key, writes, line)

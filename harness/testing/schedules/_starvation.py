@@ -82,15 +82,19 @@ class Starvation:
         where = tuple((frame.f_code, frame.f_lasti) for frame, _ in frames)
         before = stuck.get(strand)
         thread = control.threads.get(strand)
-        if before is None or self._gets_on(made) or (thread is None and where not in before.where):
+        if thread is not None and thread.joins is not None:
+            stuck.pop(strand, None)  # Nobody can take the end of another.
+        elif (
+            before is None or self._gets_on(made) or (thread is None and where not in before.where)
+        ):
             stuck[strand] = _Stuck(self._seen, {where}, self._waited_in(frames, thread))
         elif thread is None:
             before.looks_at = made
-        else:
+        elif where in before.where:
             before.looks_at.merge(made)
-            if where not in before.where:
-                before.where.add(where)
-                before.since, before.taken = self._seen, 0
+        else:
+            before.where.add(where)
+            before.since, before.taken = self._seen, 0
         for other, its in stuck.items():
             if self._seen - its.since >= self.steps and its.taken >= TAKEN_AT_LEAST:
                 raise StarvationError(self._in_words(other, its))

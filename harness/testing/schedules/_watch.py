@@ -301,6 +301,8 @@ class Watch:
                 self.unseen(f"{frame.f_code.co_qualname}: {error_in_words(error)}")
             frame.f_trace_lines = False
             return self._on_return
+        if frame.f_code is threading.Thread.__init__.__code__:
+            return None  # That it counts all threads concerns nobody.
         if shadow is None and not (frame.f_code.co_flags & _SUSPENDABLE or is_users_frame(frame)):
             return None  # What a library, or Python itself, does for its own purposes.
         if frame not in self._shadows:
@@ -340,8 +342,16 @@ class Watch:
             if not _is_at_yield(frame):
                 del self._shadows[frame]
                 if caller is not None:
-                    caller.returned(argument)
+                    caller.returned(_made_by(frame) if argument is None else argument)
         return self.on_event
+
+
+def _made_by(frame: FrameType) -> Any:
+    """Return the object if a function that returns None has initialized one."""
+    code = frame.f_code
+    if code.co_name != "__init__" or not code.co_varnames:
+        return None
+    return frame.f_locals.get(code.co_varnames[0])
 
 
 _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
