@@ -612,7 +612,8 @@ def threads_that(
     threads = [threading.Thread(target=work) for work in works]
     begin = [partial(threading.Thread.start, thread) for thread in threads]
     join = [partial(threading.Thread.join, thread) for thread in threads]
-    deque(map(call, [*begin, *meanwhile, *join]), 0)
+    does: list[Any] = [*begin, *meanwhile, *join]
+    deque(map(call, does), 0)
 
 
 @attrs.define(eq=False)
