@@ -6,7 +6,7 @@ import sys
 
 import trio
 
-PAGE = "docs/web.md"
+PAGE = "docs/how-to/web.md"
 """The page that shows how to get from asyncio, a server or a notebook into trio."""
 
 

@@ -1,6 +1,6 @@
 """Define every error of harness that a user may catch.
 
-All derive from `HarnessError`, so one `except` clause can tell what harness reports from what the
+All derive from `HarnessError`, so one ``except`` clause can tell what harness reports from what the
 user's own code raised. Two have a second base, which code that knows trio or Python expects:
 `RunTimedOut` is a `trio.TooSlowError`, `FanOutError` is an `ExceptionGroup`.
 
@@ -128,7 +128,7 @@ class ApprovalPending(RunCancelled):
         """Note that a person wants calls to be made.
 
         Args:
-          ids: Their `WaitingCall.id`; none for all that wait.
+          ids: Their ``id``; none for all that wait.
 
         Raises:
           ValueError: if no such call waits.
@@ -139,7 +139,7 @@ class ApprovalPending(RunCancelled):
         """Note that a person refuses calls; the model is told.
 
         Args:
-          ids: Their `WaitingCall.id`; none for all that wait.
+          ids: Their ``id``; none for all that wait.
           reason: Why, in words for the model.
 
         Raises:
@@ -519,7 +519,7 @@ class ModelError(_ErrorWithFacts):
 
 
 class ModelStatusError(ModelError):
-    """A provider answered a request with an error; see its `status_code`."""
+    """A provider answered a request with an error; see its ``status_code``."""
 
 
 class ModelAccessError(ModelStatusError):

@@ -1,15 +1,22 @@
 """Run what the documents show: doctests, the blocks of README and docs, and the examples.
 
-In README.md and docs/*.md:
+In README.md and the pages of docs, in whatever folder:
 
 - A block fenced as ``python`` is a whole program. It is run, and the block fenced as ``text`` that
   comes next, before any other code, is what it prints; without one it prints nothing.
 - A block fenced as ``console`` is for reading. Under ``<!-- run -->`` its lines after ``$ `` are
-  run by a shell, in an empty folder that holds the examples; the other lines are what they print.
+  run by a shell, in an empty folder; the other lines are what they print. If the page speaks of
+  ``examples/``, the folder holds them.
+- A block of any language under ``<!-- file: NAME -->`` is saved there first, for such commands.
 - A block fenced as ``ipython`` is a cell. The cells of a page are run by IPython's shell, one after
   the other; output is shown as for ``python``.
 - ``<!-- continues -->`` over a python block: it goes on in the names of the block before.
 - ``<!-- not run: REASON -->`` over a python block: it is only looked at (it must parse).
+
+So the tutorial is typed along. With HARNESS_TUTORIAL_PYTHON the commands are those of another
+environment, for instance one with nothing but the wheel:
+
+    HARNESS_TUTORIAL_PYTHON=DIR/bin/python pytest tests/test_documents.py -k "console and tutorial"
 
 Wherever output is compared, ``...`` stands for anything, as in doctests. What an example prints is
 compared with its header in tests/examples; here stands only that each has such a test.
@@ -38,12 +45,26 @@ import harness
 from tests.scale import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(
+        page
+        for page in DOCS.rglob("*.md")
+        if page.relative_to(DOCS).parts[0] not in ("_build", "changes")
+    ),
+]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-CHANGES = sorted((ROOT / "docs" / "changes").glob("*.md"))
+CHANGES = sorted((DOCS / "changes").glob("*.md"))
 PROSE = [*PAGES, *CHANGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]*)[^`]*$")
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 COMMENT = re.compile(r"^<!-- (?P<said>.*?) -->$")
+
+
+def name_of(page: Path) -> str:
+    """Return a page's path from the root."""
+    return str(page.relative_to(ROOT))
 
 
 @attrs.frozen
@@ -89,6 +110,25 @@ def long_lines(page: str) -> list[str]:
     ]
 
 
+def broken_links(page: Path) -> list[str]:
+    """Return the links of a page to files and headings that don't exist.
+
+    Sphinx looks at those between the pages of the site; this, at those from outside it, too.
+    """
+    broken = []
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        name, _, heading = target.partition("#")
+        file = page.parent / name if name else page
+        if not file.exists():
+            broken.append(target)
+        elif heading:
+            titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+            if heading not in slugs:
+                broken.append(target)
+    return broken
+
+
 def check_output(expected: str, printed: str, where: str) -> None:
     """Fail with a diff unless the output is as shown, ``...`` standing for anything."""
     checker = doctest.OutputChecker()
@@ -109,7 +149,7 @@ def run_python_blocks(page: str, name: str) -> int:
         where = f"{name}:{block.line}"
         # Blank lines in front, so that a traceback names the line of the page.
         source = "\n" * (block.line - 1) + block.text
-        if block.said.startswith("not run:"):
+        if block.said.startswith(("not run:", "file:")):
             ast.parse(source, name)
             continue
         if block.said != "continues":
@@ -163,10 +203,17 @@ def run_ipython_blocks(page: str, name: str, folder: Path) -> int:
 
 def run_console_blocks(page: str, name: str, folder: Path) -> int:
     """Run the console blocks of a page that ask for it, and return how many commands ran."""
-    (folder / "examples").symlink_to(ROOT / "examples")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    if "examples/" in page:
+        (folder / "examples").symlink_to(ROOT / "examples")
+    python = os.environ.get("HARNESS_TUTORIAL_PYTHON", sys.executable)
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONPATH"}
+    environment["PATH"] = os.pathsep.join([str(Path(python).parent), os.environ["PATH"]])
+    # Not the plugins that this environment happens to have: a reader doesn't.
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     ran = 0
     for block in blocks_in(page):
+        if block.said.startswith("file: "):
+            (folder / block.said.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
         if block.language != "console" or block.said != "run":
             continue
         for shown in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
@@ -174,7 +221,7 @@ def run_console_blocks(page: str, name: str, folder: Path) -> int:
             done = subprocess.run(
                 ["sh", "-c", command],
                 cwd=folder,
-                env=os.environ | {"PATH": path},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -204,23 +251,23 @@ def test_doctests(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     with contextlib.chdir(tmp_path):  # What a page writes is gone with it.
-        run_python_blocks(text, str(page.relative_to(ROOT)))
+        run_python_blocks(text, name_of(page))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_cells_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    run_ipython_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
+    run_ipython_blocks(page.read_text(encoding="utf-8"), name_of(page), tmp_path)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_console_blocks_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    run_console_blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
+    run_console_blocks(page.read_text(encoding="utf-8"), name_of(page), tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
@@ -240,10 +287,15 @@ def test_a_change_says_its_kind_in_its_name(change: Path) -> None:
         assert change.read_text(encoding="utf-8").strip()
 
 
-@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
 def test_prose_wraps_at_100_columns(page: Path) -> None:
     """Diffs and editors show whole lines. Code, tables and what can't be broken may be longer."""
     assert long_lines(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
 
 
 def test_the_changelog_is_made_of_the_changes() -> None:
@@ -327,6 +379,16 @@ def test_long_prose_is_told_apart_from_what_may_be_long() -> None:
     assert [line[-1] for line in long_lines(page)] == ["1", "2"]
 
 
+def test_links_that_lead_nowhere_are_told(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A `title`, really\n", encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](there.md#a-title-really) [b](there.md#title) [c](gone.md) [d](https://e.example/f.md)",
+        encoding="utf-8",
+    )
+    assert broken_links(page) == ["there.md#title", "gone.md"]
+
+
 def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
     page = (
         "<!-- run -->\n```console\n$ echo a; echo b\na\nb\n$ true\n```\n```console\n$ false\n```\n"
@@ -336,6 +398,12 @@ def test_console_blocks_are_compared_too(tmp_path: Path) -> None:
     assert run_console_blocks(page, "page.md", tmp_path / "true") == 2
     with pytest.raises(pytest.fail.Exception, match=r"page\.md:3 \$ echo"):
         run_console_blocks(page.replace("b\n$", "c\n$"), "page.md", tmp_path / "false")
+
+
+def test_files_are_saved_for_the_commands(tmp_path: Path) -> None:
+    page = "<!-- file: a.txt -->\n```text\nhello\n```\n"
+    page += "<!-- run -->\n```console\n$ cat a.txt\nhello\n```\n"
+    assert run_console_blocks(page, "page.md", tmp_path) == 1
 
 
 @pytest.mark.slow

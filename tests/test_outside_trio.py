@@ -262,7 +262,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def check_words(name: str, told: str, where: str) -> None:
     assert re.search(rf"(called|opened|entered|and) {where}; ", told), told
     assert "trio.run()" in told, told
-    assert told.count("docs/web.md") == 1, told
+    assert told.count("docs/how-to/web.md") == 1, told
     assert ". " not in told, told
     assert len(told) < 300
     said = name.partition(",")[0].lower().replace("model", "").split(".")[-2:]

@@ -2,9 +2,11 @@
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,39 @@ def test_no_two_public_classes_have_one_name() -> None:
                     found.setdefault(name, set()).add(thing)
     assert len(found) > 100
     assert {name for name, classes in found.items() if len(classes) > 1} == set()
+
+
+def public_functions() -> dict[str, Callable[..., object]]:
+    """Return all public functions and methods, by where they are found first."""
+    found: dict[Callable[..., object], str] = {}
+    for folder in FOLDERS:
+        module = importlib.import_module(folder)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            methods = vars(thing).items() if isinstance(thing, type) else ()
+            candidates = {f"{folder}.{name}": thing}
+            candidates |= {f"{folder}.{name}.{key}": it for key, it in methods if key[0] != "_"}
+            for path, candidate in candidates.items():
+                function = inspect.unwrap(getattr(candidate, "__func__", candidate))
+                if inspect.isfunction(function) and function.__module__.startswith("harness"):
+                    found.setdefault(function, path)
+    return {path: function for function, path in found.items()}
+
+
+@pytest.mark.slow  # It loads every part of harness, and what these need.
+def test_the_reference_says_what_a_caller_has_to_know() -> None:
+    """It is made from docstrings: arguments, and of what is async, when it lets others run."""
+    missing: list[str] = []
+    functions = public_functions()
+    assert len(functions) > 200
+    for path, function in functions.items():
+        said = function.__doc__ or ""
+        needed = ["Checkpoint:", "Cancellation:"] if inspect.iscoroutinefunction(function) else []
+        if len(set(inspect.signature(function).parameters) - {"self", "cls"}) > 1:
+            needed.append("Args:")
+        if not said or any(word not in said for word in needed):
+            missing.append(path)
+    assert missing == []
 
 
 @pytest.mark.slow

@@ -299,7 +299,7 @@ async def call_trio(fn: Callable[..., Awaitable[T]], *args: Any) -> T:
         raise RuntimeError(
             f"call_trio({name_of(fn)}) was called outside what a run called in asyncio; it "
             "works in functions called by AsyncioLoop.run() or run_asyncio(), and in their tasks "
-            "(docs/asyncio.md shows how)"
+            "(docs/how-to/asyncio.md shows how)"
         )
     check_callable("call_trio()", fn)
     context = contextvars.copy_context()

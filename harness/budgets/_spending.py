@@ -136,6 +136,10 @@ class Spending:
         What isn't given keeps its estimate. Use above the estimate counts too: it takes what is
         left, down to nothing, and anything beyond that is the budget's overrun.
 
+        Args:
+          tokens: How many tokens it used, input and output.
+          cost_usd: What it cost, in dollars.
+
         Raises:
           TypeError, ValueError: if an amount isn't a number, or is negative.
           ReservationError: if it isn't held: settled, refunded or left before, or not entered.

@@ -183,7 +183,7 @@ async def sweep(
     Raises:
       ValueError: as for `evaluate`; or if there is nothing to choose from, or two choices have the
         same name.
-      TypeError: as for `evaluate`; if `fn` doesn't take the arguments; or if a choice
+      TypeError: as for `evaluate`; if ``fn`` doesn't take the arguments; or if a choice
         that is neither text nor number has no name.
       FanOutError, JournalError, RuntimeError: as for `evaluate`.
 

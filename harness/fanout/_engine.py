@@ -434,7 +434,8 @@ class Engine:
             self._owner.wake()
         if self._ledger is not None:
             self._ledger.looked()
-        self.look()
+        if self._looked is not None:
+            self._looked()
 
     def _look_at_limit(self, changing: ChangingLimit) -> None:
         if changing.limit != self.limit:

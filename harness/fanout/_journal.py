@@ -369,6 +369,10 @@ class FanOutBatch(Protocol):
     def decode(self, text: str, step: str | None = None) -> Any:
         """Return the value of a text that `encode` gave.
 
+        Args:
+          text: What `encode` gave.
+          step: The stage whose value it is; None for the item's own.
+
         Raises:
           JournalValueError: if it can't be decoded.
         """
@@ -387,7 +391,12 @@ class FanOutBatch(Protocol):
         ...
 
     def keep_nowait(self, entry: Entry, kept: Kept) -> None:
-        """Keep something with an item; nobody is told when it is durable."""
+        """Keep something with an item; nobody is told when it is durable.
+
+        Args:
+          entry: The item.
+          kept: What to keep.
+        """
 
     async def begin(self, entries: Sequence[Entry], *, alone: bool = False) -> list[int]:
         """Record an attempt at each, and return their numbers once that is durable.

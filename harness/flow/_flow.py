@@ -252,10 +252,10 @@ class Flow:
         in_call = False  # Here, and not in a method that is called from here.
         try:
             for station, gate, function, meter in self._way[position:] if position else self._way:
-                if walker.held is not gate and gate is not None:
+                if gate is not None and (held := walker.held) is not gate:
                     if gate.free:
                         gate.free -= 1
-                        held, walker.held = walker.held, gate
+                        walker.held = gate
                         held.give_back(walker)  # type: ignore[union-attr] # Never None here.
                     else:
                         in_call = False

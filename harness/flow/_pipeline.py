@@ -383,7 +383,7 @@ class Pipeline(Generic[In, Out]):
           ordered: Whether to yield in input order; by default as the items end.
           window: How many items may be in flight or waiting to be read; by default twice as many
             as there is room for in the stages and buffers.
-          keep: Whether the stream's `results` finally has all results, or only those not read.
+          keep: Whether the stream's ``results`` finally has all results, or only those not read.
 
         Raises:
           TypeError: if an argument has the wrong type.

@@ -234,7 +234,7 @@ class Router(Generic[In, Out]):
           window: How many items may be in flight or waiting to be read, including those read ahead
             for ``priority``. By default twice ``limit``, and with ``priority`` at least ``limit``
             and the look-ahead together.
-          keep: Whether the stream's `results` finally has all results, or only those not read.
+          keep: Whether the stream's ``results`` finally has all results, or only those not read.
 
         Raises:
           TypeError: if an argument has the wrong type.

@@ -569,7 +569,7 @@ class JournalEditor(JournalReader):
           keys: The items; all that failed or timed out by default.
 
         Returns:
-          How many were reopened: those that had an ending or an attempt.
+          How many were reopened, not counting those that had neither an ending nor an attempt.
 
         Raises:
           JournalError: if there is no such batch, or an item isn't in it; nothing is changed then.
@@ -599,7 +599,7 @@ class JournalEditor(JournalReader):
           batch: Its name.
           key: The item.
           answer: True to approve; to deny, the reason, which the model is told.
-          ids: The `WaitingCall.id` of each; none for all that wait. An id belongs to the arguments
+          ids: The ``id`` of each; none for all that wait. An id belongs to the arguments
             as well, so a call that has changed since isn't answered.
 
         Returns:

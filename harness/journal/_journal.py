@@ -683,12 +683,9 @@ def open_journal(
         is less than 1, ``kept`` is another word, or ``path`` is empty
         or the address of another kind of database.
       ImportError: if the server's driver is not installed.
-
-      And when the block is entered:
-
-      JournalLockedError: if another process writes to it; the message names it.
-      JournalFormatError: if the file is something else, damaged, or from a newer version.
-      JournalError: if it can't be written to, for any other reason.
+      JournalLockedError: on entry, if another process writes to it; the message names it.
+      JournalFormatError: on entry, if the file is something else, damaged, or from a newer version.
+      JournalError: on entry, if it can't be written to, for any other reason.
 
     Checkpoint: always, on entry and on exit.
 

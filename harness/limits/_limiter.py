@@ -319,7 +319,7 @@ class Limiter:
           tokens: How many tokens a request uses, input and output; if not given, what requests have
             used on average.
           output_tokens: The output among them, for limits on input or output.
-          seconds: How long a request takes; without it, places don't count, and `in_flight` is
+          seconds: How long a request takes; without it, places don't count, and ``in_flight`` is
             unknown.
 
         Raises:

@@ -131,7 +131,7 @@ class Reservation(Claim, AsyncWithOnly):
         """Enter the block once it is charged; pools call this too, for blocks of their own.
 
         Args:
-          outer: What `held_reservation` returns here.
+          outer: What ``held_reservation`` returns here.
         """
         self._outer = outer
         if self._issuer.has_places:

@@ -1,4 +1,4 @@
-"""Policies: frozen values that say what should happen. No clock, no `await`."""
+"""Policies: frozen values that say what should happen. No clock, no ``await``."""
 
 from harness.policies._attempt import Attempt, ReservingLimiter
 from harness.policies._hedge import Hedge

@@ -47,7 +47,7 @@ class Judge:
     """
 
     hears_successes: bool = True
-    """Whether `heard` is called for items that are ok. Read once, after `JoinPolicy.begin`; false
+    """Whether `heard` is called for items that are ok. Read once, after ``begin``; false
     makes a fan-out a little faster."""
 
     hears_kept: bool = True
@@ -94,7 +94,7 @@ class Judge:
     def total_known(self, total: int) -> Decision:
         """Take into account how many items there are in all. Called at most once.
 
-        Right after `JoinPolicy.begin` if the input has a length, else when it has been read to its
+        Right after ``begin`` if the input has a length, else when it has been read to its
         end. What ends early is never read to its end.
         """
         return Decision.GO_ON

@@ -200,7 +200,7 @@ _OF_ASYNCIO_CODE: dict[type[BaseException], tuple[str, ...]] = {
 
 ASYNCIO_NOTE = (
     "this is asyncio code, and trio runs it; call it with harness.asyncio_bridge "
-    "(docs/asyncio.md shows how)"
+    "(docs/how-to/asyncio.md shows how)"
 )
 
 

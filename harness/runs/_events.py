@@ -251,7 +251,12 @@ class Subscription:
             self._wake_reader()
 
     def offer(self, event: Event, delivery: Delivery | None) -> Delivery | None:
-        """Take an event if there is room; else queue it, and return the delivery to wait for."""
+        """Take an event if there is room; else queue it, and return the delivery to wait for.
+
+        Args:
+          event: The event.
+          delivery: The one that another full subscription queued it with; None for none.
+        """
         if len(self._buffer) < self._size:
             self.offer_nowait(event)
             return delivery

@@ -28,7 +28,7 @@ class RunLocal(Generic[T]):
     Args:
       factory: Makes a fresh value; called without arguments, once per run. (Threads of one run that
         ask at the same time may each make one, but all get the same.)
-      name: For messages and `repr`.
+      name: For messages and ``repr``.
       fork: Makes a child run's value from its parent's when the child starts, as in
         ``fork=list.copy``. Without it, a child starts with nothing. What the parent never asked for
         isn't forked.

@@ -38,6 +38,11 @@ def add_run(
     """Add ``run_id``, ``run_path`` and ``run_attempt`` to an entry: a processor for structlog.
 
     Outside any run it adds nothing. What the entry has by these names is kept.
+
+    Args:
+      logger: Not used.
+      method_name: Not used.
+      event_dict: The entry, which is changed.
     """
     if current.get() is not None:
         for name, value in _fields().items():

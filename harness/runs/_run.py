@@ -104,7 +104,7 @@ class Run(Generic[DepsT_co]):
 
     The facts stay readable forever: `id`, `name`, `path`, `tags`, `status`, `started_at`,
     `ended_at`, `cancel_reason`, `undelivered`. After the end `parent` is None, `children` is empty,
-    and `deps`, `emit`, `subscribe`, `inbox.put`, a `RunLocal` and `start_soon` raise
+    and `deps`, `emit`, `subscribe`, ``inbox.put``, a `RunLocal` and `start_soon` raise
     `RunEndedError`.
 
     For type checkers ``Run[Database]`` is a run whose `deps` are a ``Database``. `open_run` returns

@@ -166,6 +166,10 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
     ``TrioToken.run_sync_soon`` calls in trio's own context, where there is no run. As there, an
     error in ``fn`` ends the whole of trio: catch what may go wrong.
 
+    Args:
+      fn: A plain function.
+      args: What it is called with.
+
     Raises:
       RuntimeError: outside trio, if the caller has no run to say which trio is meant.
       trio.RunFinishedError: if that trio has ended.

@@ -35,7 +35,13 @@ class Share:
 
     @classmethod
     def counted(cls, found: int, of: int, *, confidence: float = 0.95) -> Share:
-        """Return the share of a sample whose members are independent of each other."""
+        """Return the share of a sample whose members are independent of each other.
+
+        Args:
+          found: How many of the sample have it.
+          of: How many the sample has.
+          confidence: How often the interval has the true share in it, from 0 to 1.
+        """
         return cls(found, of, *wilson(found / of if of else 0.0, of, confidence))
 
     @classmethod

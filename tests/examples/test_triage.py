@@ -193,7 +193,7 @@ def test_the_demo_prints_what_its_header_promises(capsys: pytest.CaptureFixture[
 
 
 def harness_batch(input_file: Path, output: Path, *, examples: Path | None = None) -> list[Any]:
-    """Run the command as docs/command-line.md shows it, and return the lines it wrote."""
+    """Run the command as docs/reference/command-line.md shows it, and return the lines it wrote."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop(triage.EXAMPLES_VARIABLE, None)
     if examples is not None:

@@ -3,7 +3,7 @@
 Each is written after the public reference or report that is named with it, shortened to what
 matters. ``whole`` is the body of an answer in one piece; ``stream`` the data of its events, in
 order. `tests.models.test_quirks` sends each over HTTP to the real client, and checks that
-``docs/models.md`` lists each server.
+``docs/reference/models.md`` lists each server.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ async def test_one_piece_for_who_asked_for_a_stream_is_understood(quirk: Quirk) 
 
 
 def test_the_page_names_every_server_that_there_is_a_fixture_for() -> None:
-    page = (Path(__file__).parents[2] / "docs/models.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/models.md").read_text(encoding="utf-8")
     servers = {quirk.server for quirk in QUIRKS}
     assert len(servers) >= 9
     for server in servers:

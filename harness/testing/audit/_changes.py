@@ -113,6 +113,13 @@ def changes_by(node: ast.AST) -> Iterator[Change]:
                 yield Change(target.value, node, "del [...]")
 
 
+def is_signal(change: Change, source: Source) -> bool:
+    """Return whether a change is the ``clear()`` of an event, which holds nothing of a call."""
+    return (
+        change.how == ".clear()" and ast.unparse(change.target).rpartition(".")[2] in source.events
+    )
+
+
 def assigned_by(node: ast.AST) -> Iterator[ast.expr]:
     """Yield the names and attributes that this statement itself rebinds."""
     if isinstance(node, ast.Assign):

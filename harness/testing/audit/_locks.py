@@ -8,7 +8,7 @@ import re
 from harness.testing.audit._source_file import FUNCTIONS, Source
 
 _LOCK = re.compile(
-    r"lock|mutex|sem(aphore)?\b|\bsem|cond(ition)?\b|guard|exclusive|critical|serial|atomic"
+    r"(?<![bc])lock|mutex|sem(aphore)?\b|\bsem|cond(ition)?\b|guard|exclusive|critical|serial|atomic"
     r"|transaction|single.?flight",
     re.IGNORECASE,
 )

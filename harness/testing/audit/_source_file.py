@@ -74,7 +74,7 @@ class Source:
 
     def forget(self) -> None:
         """Let go of all nodes; nobody may hold one."""
-        for name in [*Source.__annotations__, "python_hooks"]:
+        for name in [*Source.__annotations__, "python_hooks", "events"]:
             vars(self).pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
@@ -250,6 +250,17 @@ class Source:
             for argument in [*node.args, *(one.value for one in node.keywords)]
             for inner in ast.walk(argument)
             if isinstance(inner, ast.Name)
+        )
+
+    @functools.cached_property
+    def events(self) -> frozenset[str]:
+        """The last names of what the file asks whether it is set, as one asks an event."""
+        return frozenset(
+            ast.unparse(node.func.value).rpartition(".")[2]
+            for node in self.nodes
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and (node.func.attr == "is_set" or (node.func.attr == "wait" and not node.args))
         )
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import attrs
 
+from harness.testing.audit._changes import CHANGING_METHODS
 from harness.testing.audit._finding import Rule
 from harness.testing.audit._locks import is_locked
 from harness.testing.audit._source_file import FunctionNode, Source
@@ -48,6 +49,7 @@ class Sources:
     def __init__(self) -> None:
         self.sources: list[Source] = []
         self._classes: dict[str, Source | None] = {}
+        self._bases: dict[tuple[Source, str], list[tuple[str, str]]] = {}
         self._calls_by_name: dict[str, set[str]] = {}
         self._callers: dict[str, set[str]] = {}
         self._called_directly: set[str] = set()
@@ -62,8 +64,9 @@ class Sources:
     def add(self, source: Source) -> None:
         """Take in a file, and remember what the rules ask about all files."""
         self.sources.append(source)
-        for name in source.top_classes:
+        for name, owner in source.top_classes.items():
             self._classes[name] = None if name in self._classes else source
+            self._bases[source, name] = _bases_of(owner, source)
         for node in source.classes:
             # Whoever makes an object runs the constructors of its class, and of those above.
             bases = {source.dotted(base).rpartition(".")[2] for base in node.bases}
@@ -157,9 +160,12 @@ class Sources:
         """Return whether asynchronous code itself calls a function of that name.
 
         ``tasks.add(...)`` calls a method, and no function of a module that is called ``add``.
+        ``flag.set()`` calls an event's method, or anybody's, so it says nothing of this one.
         """
         if source.parents.get(function) is source.tree:
             return function.name in self._called_by_name
+        if function.name in _ANYBODYS:
+            return False
         return function.name in self._called_directly
 
     def class_named(self, name: str, source: Source) -> tuple[Source, ast.ClassDef] | None:
@@ -173,6 +179,23 @@ class Sources:
             return None if home is None else (home, home.top_classes[original])
         return None
 
+    def names_above(self, owner: ast.ClassDef, source: Source) -> set[str]:
+        """Return the names of the classes above one, as far as the files tell."""
+        names: set[str] = set()
+        pending = [(source, base) for base in _bases_of(owner, source)]
+        seen: set[tuple[Source | None, str]] = set()
+        while pending:
+            home, (name, said) = pending.pop()
+            names.add(name)
+            above: Source | None = home
+            if (home, said) not in self._bases:
+                said = home.imports.get(said, "").rpartition(".")[2]
+                above = self._classes.get(said)
+            if above is not None and (above, said) not in seen:
+                seen.add((above, said))
+                pending += [(above, base) for base in self._bases[above, said]]
+        return names
+
     def _closure(self, names: set[str]) -> frozenset[str]:
         pending = list(names)
         while pending:
@@ -181,6 +204,19 @@ class Sources:
                     names.add(name)
                     pending.append(name)
         return frozenset(names)
+
+
+_ANYBODYS = CHANGING_METHODS | {"get", "set"}
+"""Methods that containers, events and context variables have, too."""
+
+
+def _bases_of(owner: ast.ClassDef, source: Source) -> list[tuple[str, str]]:
+    """Return the last name of each base, and the first as the file says it."""
+    plain = [one.value if isinstance(one, ast.Subscript) else one for one in owner.bases]
+    return [
+        (source.dotted(one).rpartition(".")[2], ast.unparse(one).partition(".")[0])
+        for one in plain  # `Page` of `Page[Item]`
+    ]
 
 
 def _last_name(expression: ast.expr) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from harness.testing.audit._changes import changes_by
+from harness.testing.audit._changes import changes_by, is_signal
 from harness.testing.audit._locks import names_a_lock
 from harness.testing.audit._source_file import (
     FUNCTIONS,
@@ -255,7 +255,7 @@ class AwaitWalk:
             self.cut_at_stale_place(node)
         for change in changes_by(node):
             path = self.path_of(change.target)
-            if _takes_out_what_may_be_gone(node):
+            if _takes_out_what_may_be_gone(node) or is_signal(change, self.source):
                 continue
             if path is not None and isinstance(node, ast.stmt | ast.expr):
                 names = used | frozenset(

@@ -145,7 +145,7 @@ def explore_schedules(
     undisturbed, as always.
 
     A plain test stays a plain one. Its threads run one at a time, and are left for others where
-    others could notice; see ``docs/testing.md``.
+    others could notice; see ``docs/reference/testing.md``.
 
     An explored test had best make everything it uses in its own body. What else it reaches, in
     modules, classes, default arguments and fixtures, is put back before every schedule if possible;
@@ -408,6 +408,10 @@ async def explore_if_possible(test: Test, named: Mapping[str, Any], schedules: i
 
     Raises:
       ScheduleError: when the test fails under one, as for `explore_schedules`.
+
+    Checkpoint: always, if it can be explored.
+
+    Cancellation: ends after the schedule that is being run.
     """
     if any(
         str(getattr(thing, "__module__", "")).startswith("harness.testing")

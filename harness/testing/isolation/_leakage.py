@@ -66,7 +66,7 @@ class LeakageThrough:
 
 @attrs.frozen
 class Leakage:
-    """How often runs leak, as `assert_isolated(..., measure=...)` measured it."""
+    """How often runs leak, as ``assert_isolated(..., measure=...)`` measured it."""
 
     at_once: tuple[LeakageAtOnce, ...]
     """By the number of runs at once, ascending."""

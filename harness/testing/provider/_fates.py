@@ -66,7 +66,12 @@ class Storm:
             )
 
     def seconds_left(self, now: float, *, seed: int) -> float:
-        """Return how long the storm at ``now`` will still last, or 0 if there is none."""
+        """Return how long the storm at ``now`` will still last, or 0 if there is none.
+
+        Args:
+          now: Seconds since the provider was opened.
+          seed: The seed of its faults.
+        """
         begin = self.start_seconds
         if self.every_seconds is not None and now >= begin:
             period = math.floor((now - begin) / self.every_seconds)

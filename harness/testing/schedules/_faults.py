@@ -51,7 +51,7 @@ def faultable(
       error: Makes the error that is raised at a point; by default an `InjectedFault`.
 
     Returns:
-      For a number: a context manager that gives the scope which a fault cancels.
+      A context manager that gives the scope which a fault cancels; for a label, None.
 
     Raises:
       ValueError: if the number is less than 1, or, by the block, if it was used before in this

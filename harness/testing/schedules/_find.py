@@ -118,7 +118,7 @@ def find_schedule(
       prepare: Called before every run, even when shrinking: puts back what runs share.
       go_on: Called before every run of the search; raises to end it.
       cancels: Whether runs that faults can strike (see `faultable`) are cancelled, at each step.
-      task_cancels: Whether single tasks are; the program must be one of `with_cancels`.
+      task_cancels: Whether single tasks are; the program must be one of ``with_cancels``.
       arrivals_only: Whether to vary only the order in which replies arrive (see `arriving`).
       observers: Look on between the steps.
       shrink: Whether to shrink the failing schedule.

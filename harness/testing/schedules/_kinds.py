@@ -44,6 +44,9 @@ _FOREIGN: Mapping[Kind, tuple[str, ...]] = {
 }
 """By kind, what the errors say that its waits give in a loop of the other kind."""
 
+_FAR = 4
+"""From how far away a target's kind is told: what it names, what that names, and so on."""
+
 surroundings: ContextVar[Kind] = ContextVar("harness.testing.surroundings", default="trio")
 """The kind of the loop around the code that checks something."""
 
@@ -74,7 +77,31 @@ def probable_kind(target: object) -> Kind:
 
 def probable_loop(target: object) -> Kind:
     """Return which loop a target seems to be for."""
-    return by_names(globals_used(target)) or surroundings.get()
+    # A test often names only what it tests. So what that names counts too, and so on.
+    named = list(globals_used(target))
+    seen: set[int] = set()
+    for _ in range(_FAR):
+        if (kind := by_names(named)) is not None:
+            return kind
+        further = [thing for thing in named if id(thing) not in seen]
+        seen.update(map(id, further))
+        named = [
+            one for thing in further for code in _functions_in(thing) for one in globals_used(code)
+        ]
+    return surroundings.get()
+
+
+def _functions_in(thing: object) -> Iterator[Any]:
+    """Yield a function, or those of a class; none of anyio's, which works with either kind."""
+    if str(getattr(thing, "__module__", "")).partition(".")[0] == "anyio":
+        return
+    if inspect.isfunction(thing):
+        yield thing
+    elif inspect.isclass(thing):
+        for member in vars(thing).values():
+            function = getattr(member, "__func__", member)
+            if inspect.isfunction(function):
+                yield function
 
 
 def is_plain(target: object) -> bool:

@@ -186,7 +186,12 @@ class Schedule:
     def of_choices(
         cls, choices: Iterable[tuple[int, int]], faults: Iterable[Fault] = ()
     ) -> Schedule:
-        """Return the schedule that makes these choices, given by number of the decision."""
+        """Return the schedule that makes these choices.
+
+        Args:
+          choices: Pairs of the number of a decision, from 0, and what is chosen there.
+          faults: What goes wrong.
+        """
         deviations: list[tuple[int, int]] = []
         following = 0
         for position, choice in sorted(choices):

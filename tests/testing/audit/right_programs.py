@@ -823,4 +823,144 @@ RIGHT = {
                     self._json = loads(await self.body())
                 return self._json
         """,
+    "an event that is asked whether it is set, and cleared": """\
+        class Client:
+            async def request(self):
+                if not self._open.is_set():
+                    await self._open.wait()
+                if await self.send() == 429:
+                    self._open.clear()
+        """,
+    "the event of a shared worker's loop": """\
+        import asyncio
+        class Worker:
+            def __init__(self):
+                self.wake = asyncio.Event()
+            async def work(self):
+                while True:
+                    await self.wake.wait()
+                    self.wake.clear()
+        WORKER = Worker()
+        """,
+    "what is noted is what was asked for": """\
+        class Client:
+            async def save(self, key, value):
+                if self.saved.get(key) is value:
+                    return
+                await self.send(key, value)
+                self.saved[key] = value
+        """,
+    "a plain answer, asked for once for each key": """\
+        class Client:
+            async def supports(self, command):
+                known = self.known.get(command)
+                if known is None:
+                    known = bool(await self.command(command))
+                    self.known[command] = known
+                return known
+        """,
+    "what a nursery starts, once for each object": """\
+        class CacheClient:
+            async def work(self, task_status):
+                self.nodes = []
+                task_status.started()
+                for node in await self.find():
+                    self.nodes.append(node)
+                    await node.ping(self.nodes)
+        """,
+    "a file that asks the one person at a terminal": """\
+        from prompt_toolkit import PromptSession
+        multiline = False
+        async def ask(long):
+            global multiline
+            multiline = long
+            await PromptSession().prompt_async()
+            return multiline
+        """,
+    "a method with the name of an event's, which others call": """\
+        import os
+        class Settings:
+            def set(self, key, value):
+                os.environ[key] = value
+        async def wake(event):
+            event.set()
+        """,
+    "a log-in that asks for what it hasn't been given": """\
+        class Client:
+            async def authorize(self):
+                if not self.token:
+                    self.token = await self.ask_for_it()
+        """,
+    "what starts the server of the process": """\
+        import os
+        def api_start(port):
+            os.environ["PORT"] = str(port)
+        async def main(port):
+            api_start(port)
+        """,
+    "a time of blocks is no lock, and looked up": """\
+        class Chain:
+            async def block_time(self):
+                if self._block_time is None:
+                    self._block_time = int(await self.constant("duration")) / 1000
+                return self._block_time
+        """,
+    "the next frame of one end of a stream": """\
+        class Source:
+            async def next_frame(self):
+                due = self.started + self.sent / self.rate
+                if due > self.now():
+                    await self.sleep(due)
+                self.sent += len(self.frame())
+        """,
+    "a default object of a model's field, of which each object has a copy": """\
+        from pydantic import BaseModel
+        class Memory:
+            async def sum_up(self):
+                self.summary = await self.ask()
+                return self.summary
+        class Agent(BaseModel):
+            memory: Memory = Memory()
+        """,
+    "names that a metaclass notes": """\
+        class TestMeta(type(TestCase)):
+            names = set()
+            def __new__(mcls, name, bases, namespace):
+                mcls.names.add(name)
+                return super().__new__(mcls, name, bases, namespace)
+        async def main():
+            TestMeta("T", (), {})
+        """,
+    "a list that its function made itself, and not the default": """\
+        class Table:
+            def __init__(self, *, rows: Sequence = []):
+                self.rows = rows
+            @classmethod
+            def decode(cls, data):
+                table = Table()
+                table.rows = []
+                for one in data:
+                    table.rows.append(one)
+                return table
+        """,
+    "a generator under a decorator, which one task reads": """\
+        class Orchestrator:
+            @traced
+            async def turns(self):
+                while self.turn < 3:
+                    await self.ask()
+                    self.turn = self.next(self.turn)
+                    yield self.turn
+        """,
+    "a copy of a context variable's default, and what isn't the default": """\
+        from contextvars import ContextVar
+        SPANS = ContextVar("spans", default={})
+        NOTES = ContextVar("notes", default=[])
+        def note(key):
+            spans = dict(SPANS.get())
+            spans[key] = 1
+            notes = NOTES.get(None)
+            if notes is not None:
+                notes.append(key)
+        """,
 }

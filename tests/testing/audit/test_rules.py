@@ -124,6 +124,68 @@ SHOWN_BY = {
         "    async def run(self):\n        await self._one()\n",
         "    async def ask(self):\n        await self._one()\n",
     ),
+    "something other than a look is done twice": (
+        "class DeskManager:\n    async def update(self):\n        if not self.ready:\n",
+        "            await self.subscribe()\n            self.ready = True\n",
+        "            await self._async_poll()\n            self.ready = True\n",
+    ),
+    "an entry that is made, and not only found": (
+        "class DeskManager:\n    async def get_desk(self, name):\n"
+        "        desk = self.desks.get(name)\n        if desk: return desk\n"
+        "        place = await self.open(name)\n",
+        "        desk = Desk(place)\n        self.desks[name] = desk\n        return desk\n",
+        "        desk = place.number()\n        self.desks[name] = desk\n        return desk\n",
+    ),
+    "an entry that something is done for, and not only looked up": (
+        "class DeskManager:\n    async def ",
+        "add_desk(self, name):\n        if name in self.known: return True\n"
+        "        await self.query(name)\n        self.known.add(name)\n",
+        "has_desk(self, name):\n        if name in self.known: return True\n"
+        "        await self.query(name)\n        self.known.add(name)\n",
+    ),
+    "a table of sessions, and not of what sessions have": (
+        "class DeskManager:\n    async def find_desks(self, name):\n",
+        "        if name in self._sessions: return self._sessions[name]\n"
+        "        found = []\n        await self.query(found)\n"
+        "        self._sessions[name] = found\n        return list(self._sessions[name])\n",
+        "        if name in self._session_desk_map: return self._session_desk_map[name]\n"
+        "        found = []\n        await self.query(found)\n"
+        "        self._session_desk_map[name] = found\n"
+        "        return list(self._session_desk_map[name])\n",
+    ),
+    "a worker started twice": (
+        "class DeskManager:\n    async def answer(self, nursery):\n        async def worker():\n"
+        "            while True:\n                if self.rate > 1:\n"
+        "                    await self.sleep()\n                    self.rate = self.now()\n"
+        "        nursery.start_soon(worker)\n",
+        "        nursery.start_soon(worker)\n",
+        "",
+    ),
+    "a manager of many, and not of one block": (
+        "",
+        "class DeskManager:\n    async def _apply(self):\n        if self.applied: return\n"
+        "        await self.bind()\n        self.applied = True\n",
+        "class DeskContextManager:\n    async def _apply(self):\n"
+        "        if self.applied: return\n"
+        "        await self.bind()\n        self.applied = True\n",
+    ),
+    "a token that is fetched, and not read where it is": (
+        "class DeskManager:\n    async def token_of(self):\n        if self.token == '':\n",
+        "            self.token = await self.fetch()\n",
+        "            self.token = await self.read()\n",
+    ),
+    "another message than the loop's next": (
+        "class DeskManager:\n    async def ",
+        "answer(self, one):\n        if self.last != one:\n            await self.ring()\n"
+        "        self.last = one.number\n",
+        "_process_call_message(self, one):\n        if self.last != one:\n"
+        "            await self.ring()\n        self.last = one.number\n",
+    ),
+    "a function that isn't the program's main one": (
+        "from server import Server\nserver = Server()\n",
+        "async def answer(port):\n    server.port = port\n    await server.run(server.port)\n",
+        "async def async_main(port):\n    server.port = port\n    await server.run(server.port)\n",
+    ),
     "a wait while prints are redirected": (
         "import contextlib\nasync def ask(tool):\n    with contextlib.redirect_stdout(tool):\n",
         "        await tool()\n",
@@ -142,6 +204,26 @@ def test_without_anything_that_shows_that_calls_meet_a_finding_is_a_maybe(
     without = audit(program + "".join(otherwise))
     assert without
     assert all(one.maybe for one in without)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "write", "why"),
+    [
+        ("DeskManager", "answer", "session = Door()", "by its name, one DeskManager serves many"),
+        ("Desk", "ensure_door", "session = Door()", "its name says that whoever"),
+        ("Desk", "answer", "session = await connect()", "two callers would open one each"),
+        ("Desk", "answer", "session += price", "an addition in between would be lost"),
+    ],
+)
+def test_a_decision_says_why_several_tasks_take_it(
+    owner: str, method: str, write: str, why: str
+) -> None:
+    """A reader who isn't told why calls should meet there has to believe it, or not."""
+    (found,) = audit(
+        f"class {owner}:\n    async def {method}(self):\n        if self.session is None:\n"
+        f"            await self.ring()\n            self.{write}\n"
+    )
+    assert f"with an await in between and no lock; {why}" in found.message
 
 
 @pytest.mark.parametrize(

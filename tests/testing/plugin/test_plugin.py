@@ -177,7 +177,7 @@ def test_threads_limiters_and_fixtures_under_pytest_trio(run_pytest: RunPytest) 
 
 @pytest.mark.long
 def test_the_file_of_the_page_passes(run_pytest: RunPytest) -> None:
-    page = (ROOT / "docs" / "pytest-plugin.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "pytest-plugin.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[-1]
     ran = run_pytest(shown, ini=TRIO_MODE)
     assert ran.status == 0, ran.text

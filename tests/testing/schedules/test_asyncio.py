@@ -31,7 +31,7 @@ from harness.testing import (
     run_schedule,
 )
 from harness.testing.schedules._choosers import Uniform
-from harness.testing.schedules._kinds import surroundings
+from harness.testing.schedules._kinds import probable_kind, surroundings
 from harness.testing.schedules._run_schedule import run_probe
 from harness.testing.schedules._search import Probe
 from tests.testing.exploration.asyncio_races import RACES
@@ -598,6 +598,29 @@ def test_the_kind_is_told_from_the_code_or_its_first_wait(
         assert found.plain.backend == kind
     finally:
         surroundings.reset(token)
+
+
+class Postbox:
+    """What a test of somebody's library names: asyncio is only inside."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.create_task(self.work())
+
+    async def work(self) -> None:
+        await asyncio.sleep(0)
+
+
+def test_the_kind_is_told_from_what_the_code_names_without_running_it() -> None:
+    """A run as the wrong kind leaves a coroutine that nobody awaits; pytest warns of it."""
+
+    async def program() -> None:
+        await Postbox().begun
+
+    async def in_anyio_only() -> None:
+        await anyio.lowlevel.checkpoint()
+
+    assert probable_kind(program) == "asyncio"
+    assert probable_kind(in_anyio_only) == surroundings.get()
 
 
 def test_anyio_runs_under_either_kind() -> None:

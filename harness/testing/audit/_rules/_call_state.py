@@ -70,9 +70,13 @@ def call_state(
 
 
 def _is_no_call(method: FunctionNode) -> bool:
-    """Return whether a method is part of the object's life cycle, or has no argument."""
+    """Return whether a method is part of the object's life cycle, or has no argument.
+
+    What is given a ``task_status`` is started by a nursery, once, and runs as long as the object.
+    """
     return (
         LIFE_CYCLE.match(method.name) is not None
+        or any(one.arg == "task_status" for one in parameters(method))
         or method.name.startswith("__") != method.name.startswith("__call__")
         or len(parameters(method)) < 2
     )

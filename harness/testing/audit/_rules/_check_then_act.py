@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from harness.testing.audit._finding import Rule
-from harness.testing.audit._rules._evidence import several_tasks_decide
+from harness.testing.audit._rules._evidence import why_several_decide
 from harness.testing.audit._rules._harmless import is_harmless
 from harness.testing.audit._rules._names import qualified_name
 from harness.testing.audit._source_file import (
@@ -23,24 +23,24 @@ RULE = Rule(
     name="check-then-act",
     title="a decision about shared state that an await makes stale",
     why="while the function waits, another task can find the same and decide the same",
-    fix="hold a trio.Lock over check and act, look again after the await, or use "
-    "harness.shared (Counter.try_spend, open_cache, open_once)",
+    fix="hold a lock over check and act (trio.Lock, asyncio.Lock), look again after the await, or "
+    "use harness.shared (Counter.try_spend, open_cache, open_once)",
 )
 
 _LIFE_CYCLE = re.compile(
     r"(^|_)(a?enter|a?exit|anext|a?iter|a?close|connect|disconnect|reconnect|shutdown"
     r"|clean_?up|teardown|cancel|drain|receive|recv|finali[sz]e|read_?(line|chunk|until)"
-    r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|handshake"
-    r"|negotiate|lifespan|log_?in|log_?on)(_|$)|^_*a?open$|^_*on_(\w+_)?(start|stop|init|shutdown|connect|ready)"
+    r"|peek|pump|frames|consume|keep_?alive|run_forever|acquire|locked|authenticate|authori[sz]e|handshake"
+    r"|negotiate|attach|detach|lifespan|log_?in|log_?on)(_|$)|^_*a?open$|^_*on_(\w+_)?(start|stop|init|shutdown|connect|ready)"
 )
 """Methods usually called by one task: those of a connection's life cycle, and those that say that
 their caller holds a lock."""
 
 _ONE_END = re.compile(
-    r"^_*(a?start|a?stop|wait|read|send|write|feed|flush|finish|stream)"
+    r"^_*(a?start|a?stop|wait|next|read|send|write|feed|flush|finish|stream)"
     r"(_(all|some|bytes|data|chunk|chunks|frame|line|lines|text|json|message|event|request|response"
     r"|headers|body|stream|loop|until|for|from|to|nowait|once|now|up|down|writing|reading|eof"
-    r"|audio|video|packet|ping|pong|server|connection|monitoring|buffer|sleep|init|size|or"
+    r"|audio|video|uplink|downlink|packet|ping|pong|server|connection|monitoring|buffer|sleep|init|size|or"
     r"|rejection|error|preamble|data_?gram|listening|polling))*$"
     r"|_(start|stop|wait|read|send|write|feed|flush|stream)$"
 )
@@ -78,20 +78,25 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         }
         if not found:
             continue
-        shown = {
-            path: one
-            for path, one in found.items()
-            if several_tasks_decide(path, one[1], function, source, program)
+        reasons = {
+            path: why
+            for path, (_, act, _) in found.items()
+            if not _is_one_loop(function, walk.runs_as_many, source)
+            and (why := why_several_decide(path, act, function, source, program))
         }
-        (path, (look, act, how)), *others = (shown or found).items()
+        (path, (look, act, how)), *others = [
+            one for one in found.items() if not reasons or one[0] in reasons
+        ]
         also = ", ".join(other for other, _ in others)
         yield Hit(
             node=act,
             symbol=_symbol(path, function, source),
             message=f"{qualified_name(function, source)}() {how} {path} on what it saw in line "
-            f"{look}, with an await in between and no lock" + (f"; also {also}" if also else ""),
+            f"{look}, with an await in between and no lock"
+            + (f"; {reasons[path]}" if reasons else "")
+            + (f"; also {also}" if also else ""),
             defined_at=look,
-            maybe=not shown,
+            maybe=not reasons,
         )
 
 
@@ -118,6 +123,15 @@ def _runs_as_many(function: FunctionNode, source: Source) -> bool:
     return times > 1
 
 
+def _is_one_loop(function: FunctionNode, runs_as_many: bool, source: Source) -> bool:
+    """Return whether a function inside another is a loop that is started once: a worker."""
+    return (
+        not runs_as_many
+        and source.function_of(function) is not None
+        and any(isinstance(one, ast.While) for one in function.body)
+    )
+
+
 def _has_one_caller(function: FunctionNode, source: Source) -> bool:
     """Return whether one task runs a function at a time: a generator, or one that refuses others.
 
@@ -125,7 +139,10 @@ def _has_one_caller(function: FunctionNode, source: Source) -> bool:
     or an error with such a name, or asserts as much, makes sure of it.
     """
     for node in source.own_nodes(function):
-        if isinstance(node, ast.Yield) and not decorator_names(function, source):
+        if isinstance(node, ast.Yield) and not any(
+            name.endswith(("contextmanager", "fixture"))
+            for name in decorator_names(function, source)
+        ):
             return True
         if (
             isinstance(node, ast.Raise)

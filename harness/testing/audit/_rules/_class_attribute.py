@@ -19,6 +19,7 @@ from harness.testing.audit._rules._set_up import (
     enters_itself,
     is_cache,
     is_memo,
+    is_metaclass,
     is_said_once,
     is_set_up,
 )
@@ -52,6 +53,8 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield each class attribute that is changed by code that runs."""
     changes = list(changes_in(source.nodes))
     for owner in source.classes:
+        if is_metaclass(owner, source):
+            continue
         copied, is_model = _copies_defaults(owner, source, program)
         own = _given_to_each_instance(owner)
         for binding in bindings_of(owner.body):
@@ -156,24 +159,12 @@ def _given_to_each_instance(owner: ast.ClassDef) -> set[str]:
 
 def _copies_defaults(owner: ast.ClassDef, source: Source, program: Sources) -> tuple[bool, bool]:
     """Return whether instances get copies of annotated defaults, and of private ones, too."""
+    above = program.names_above(owner, source)
     copied = any(name.endswith("dataclass") for name in decorator_names(owner, source))
-    is_model = False
-    pending = [(source, owner)]
-    seen: set[ast.ClassDef] = set()
-    while pending:
-        home, cls = pending.pop()
-        seen.add(cls)
-        for base in cls.bases:
-            if isinstance(base, ast.Subscript):  # Page[Item]
-                base = base.value
-            name = home.dotted(base).rpartition(".")[2]
-            copied = copied or name.endswith(_COPIED_FOR_EACH_INSTANCE)
-            is_model = is_model or name.endswith(("BaseModel", "BaseSettings"))
-            above = program.class_named(home.dotted(base).partition(".")[0], home)
-            above = above or program.class_named(ast.unparse(base).partition(".")[0], home)
-            if above is not None and above[1] not in seen:
-                pending.append(above)
-    return copied, is_model
+    return (
+        copied or any(name.endswith(_COPIED_FOR_EACH_INSTANCE) for name in above),
+        any(name.endswith(("BaseModel", "BaseSettings")) for name in above),
+    )
 
 
 def _is_field(binding: Binding) -> bool:

@@ -40,7 +40,7 @@ _SERVES_ONE = re.compile(
     r"(Request|Response|Message|Msg|Event|Context|Ctx|Handle|Engine|Run|Turn|Execution|Task|Job"
     r"|Step|Transport|Stream|Element|Widget|Screen|View|Page|Loop|Monitor|Listener|Watcher"
     r"|Restarter|Consumer|Worker|Builder|Result|Entity|Operation|Transaction|Delivery|Observer"
-    r"|Delegate|Getter|Resource|State|Test|Case|Mock|Session|Pipeline|Subscription)(V?\d+|Impl|Base|Mixin)?$"
+    r"|Delegate|Getter|ContextManager|Resource|State|Test|Case|Mock|Session|Pipeline|Subscription)(V?\d+|Impl|Base|Mixin)?$"
 )
 """How the classes are called whose objects belong to one call or one task."""
 
@@ -51,7 +51,7 @@ _LOCKS = re.compile(r"(^|\.)(R?Lock|(Bounded)?Semaphore|Condition|CapacityLimite
 _DRIVES = re.compile(
     r"^_*(a?main|a?run)(_once)?$|_(main|task|loop|forever)$|^_*listen(_|$)"
     r"|^_*(run_)?(worker|listener)$"
-    r"|(^|_)(poll|heartbeat|monitor|watch|process_messages?)(_|$)"
+    r"|(^|_)(poll|heartbeat|monitor|watch|process_(\w+_)?messages?)(_|$)"
 )
 """Names of methods in which an object's one task spends its life."""
 
@@ -59,13 +59,15 @@ _HARMLESS_TWICE = re.compile(r"cache(?!d)|warned|warning|logged", re.IGNORECASE)
 _WHOEVER_IS_FIRST = re.compile(r"(^|_)a?(ensure|get_or_create|lazy)(_|$)")
 _LOOKS_UP = re.compile(
     r"^_*(a?get|fetch|find|read|look_?up|resolve|query|retrieve|describe|list|search|load|wait"
-    r"|poll|measure|check|detect|compute|count|discover|is|has)(_|$)"
+    r"|poll|measure|check|detect|compute|count|discover|is|has|latest|newest|current)(_|$)"
 )
+_READS = re.compile(r"^_*(find|read|look_?up|list|load|is|has|count|describe)(_|$)")
 _EXPENSIVE = re.compile(
     r"token|credential|secret|auth|session|client|conn|pool|channel|socket|sandbox|browser|process"
-    r"|server|container|lease|lock|thread",
+    r"|server|container|lease|(?<![bc])lock|thread",
     re.IGNORECASE,
 )
+_TABLE = re.compile(r"_(map|dict|table|list|data|info|by_\w+)$")
 
 
 def comes_back(
@@ -278,10 +280,10 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def several_tasks_decide(
+def why_several_decide(
     path: str, act: ast.AST, function: FunctionNode, source: Source, program: Sources
-) -> bool:
-    """Return whether it shows that several tasks take this decision, and that it matters.
+) -> str:
+    """Say what shows that several tasks take this decision, and that it matters; "" if nothing.
 
     Args:
       path: What is looked at, and written: ``self.token``.
@@ -292,37 +294,45 @@ def several_tasks_decide(
     """
     method = source.method_of(function) or function
     owner = source.class_of(method)
-    if _only_looks_up(path, act, function, source):
-        return False
     attribute = path.rpartition(".")[2]
-    if isinstance(act, ast.Assign) and _HARMLESS_TWICE.search(attribute):
-        return False
-    if is_of_a_command_line(source):
-        return False
+    if (
+        _only_looks_up(path, act, function, source)
+        or _notes_that_it_looked(act, source)
+        or _keeps_what_it_found(path, act, function, source)
+        or (isinstance(act, ast.Assign) and _HARMLESS_TWICE.search(attribute))
+        or is_of_a_command_line(source)
+    ):
+        return ""
     if owner is None or not path.startswith(f"{first_parameter(method)}."):
-        return True
+        return "all tasks share it"
     if _is_driven_by_one(method, owner, source, program) or _is_called_under_lock(
         method, owner, source
     ):
-        return False
+        return ""
     if _SERVES_ONE.search(owner.name) and owner.name not in program.made_at_import:
-        return False
-    return (
-        (serves_many(owner, source, program) and not owner.name.endswith("Agent"))
-        or _WHOEVER_IS_FIRST.search(method.name) is not None
-        or _is_keyed_by_caller(act, function)
-        or _opens(attribute, act)
-        or _counts_up(act)
-    )
+        return ""
+    if not owner.name.endswith("Agent") and (why := why_it_serves_many(owner, source, program)):
+        return why
+    if _WHOEVER_IS_FIRST.search(method.name):
+        return "its name says that whoever comes first does it"
+    if _is_keyed_by_caller(act, function):
+        return "callers give the key, and two can give the same"
+    if _opens(attribute, act):
+        return "two callers would open one each, and one would be lost"
+    return "an addition in between would be lost" if _counts_up(act) else ""
 
 
-def serves_many(owner: ast.ClassDef, source: Source, program: Sources) -> bool:
-    """Return whether an object of a class serves several calls at once, as far as it shows."""
+def why_it_serves_many(owner: ast.ClassDef, source: Source, program: Sources) -> str:
+    """Say what shows that an object of a class serves several calls at once; "" if nothing."""
     if owner.name in program.made_at_import:
-        return True
+        return f"a module makes one {owner.name} for all"
     if _SERVES_ONE.search(owner.name):
-        return False
-    return _SERVES_MANY.search(owner.name) is not None or _has_a_lock(owner, source)
+        return ""
+    if _SERVES_MANY.search(owner.name):
+        return f"by its name, one {owner.name} serves many callers"
+    if _has_a_lock(owner, source):
+        return f"{owner.name} has a lock for other code, so several tasks use it"
+    return ""
 
 
 def _counts_up(act: ast.AST) -> bool:
@@ -367,7 +377,7 @@ def _is_keyed_by_caller(act: ast.AST, function: FunctionNode) -> bool:
 def _only_looks_up(path: str, act: ast.AST, function: FunctionNode, source: Source) -> bool:
     """Return whether data is fetched and kept: who fetches it twice gets the same twice."""
     value = getattr(act, "value", None)
-    if not isinstance(act, ast.Assign) or value is None or _EXPENSIVE.search(path):
+    if not isinstance(act, ast.Assign) or value is None:
         return False
     made: list[str] = []
     pending: list[ast.AST] = [value]
@@ -382,7 +392,57 @@ def _only_looks_up(path: str, act: ast.AST, function: FunctionNode, source: Sour
             for node in source.own_nodes(function)
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names
         ]
-    return bool(made) and all(_LOOKS_UP.match(one) for one in made)
+    # A token that is fetched or got is a new one; what is read is the one that there is.
+    looks = _READS if _EXPENSIVE.search(path) else _LOOKS_UP
+    return bool(made) and all(looks.match(one) for one in made)
+
+
+def _notes_that_it_looked(act: ast.AST, source: Source) -> bool:
+    """``if not self.polled: await self.poll(); self.polled = True``: who looks twice sees twice."""
+    block = source.parents.get(act)
+    if not (
+        isinstance(act, ast.Assign)
+        and isinstance(act.value, ast.Constant)
+        and act.value.value is True
+        and isinstance(block, ast.If)
+        and all(isinstance(one, ast.Expr | ast.Assign) for one in block.body)
+    ):
+        return False
+    made = [name for one in block.body for name in _awaited_names(one)]
+    return bool(made) and all(_LOOKS_UP.match(re.sub(r"^_*async_", "", one)) for one in made)
+
+
+def _keeps_what_it_found(path: str, act: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """Return whether a function that is called a look-up keeps an entry of what it returns.
+
+    ``async def get_address(key): ...; self.addresses[key] = found; return found``, or
+    ``async def has_desk(name): ...; self.known.add(name); return True``. What it makes itself, or
+    what is dear, had better not be there twice.
+    """
+    noun = _TABLE.sub("", path.rpartition(".")[2]).rpartition("_")[2]
+    if _LOOKS_UP.match(function.name) is None or _EXPENSIVE.search(noun):
+        return False
+    if isinstance(act, ast.Call):
+        return isinstance(act.func, ast.Attribute) and act.func.attr == "add"
+    if not (
+        isinstance(act, ast.Assign)
+        and isinstance(act.targets[0], ast.Subscript)
+        and isinstance(act.value, ast.Name)
+    ):
+        return False
+    kept = (act.value.id, ast.unparse(act.targets[0]))
+    made = [
+        source.called(node.value).rpartition(".")[2]
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == act.value.id
+    ]
+    return not any(one.lstrip("_")[:1].isupper() for one in made) and any(
+        ast.unparse(one) in kept
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Return) and node.value is not None
+        for one in ast.walk(node.value)
+        if isinstance(one, ast.expr)
+    )
 
 
 def _awaited_names(value: ast.AST) -> list[str]:
@@ -435,7 +495,7 @@ def is_driver(method: FunctionNode, source: Source) -> bool:
     A loop that returns something only tries again.
     """
     if not isinstance(source.parents.get(method), ast.ClassDef):
-        return re.search(r"^_*(a?main)$|_(loop|forever)$", method.name) is not None
+        return re.search(r"(^|_)a?main$|_(loop|forever)$", method.name) is not None
     return _DRIVES.search(method.name) is not None or (
         method.name.startswith("_")
         and any(isinstance(one, ast.While) and _waits_in(one) for one in method.body)

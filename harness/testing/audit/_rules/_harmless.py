@@ -21,9 +21,13 @@ _DRIVER = re.compile(
 )
 """Names of methods in which an object's one task spends its life."""
 
+_PLAIN = frozenset(("bool", "int", "float", "str", "bytes", "tuple", "frozenset", "len"))
+"""What makes values of which a second one is as good as the first."""
+
 _RESOURCE = re.compile(
     r"token|credential|secret|auth|session|client|conn|pool|channel|transport|socket|stream|sandbox"
-    r"|browser|page|process|server|container|thread|task|queue|lock|lease|index|agent|model|engine",
+    r"|browser|page|process|server|container|thread|task|queue|(?<![bc])lock|lease|index|agent|model"
+    r"|engine",
     re.IGNORECASE,
 )
 """Names of what costs something to have twice, or must not be there twice."""
@@ -55,6 +59,8 @@ def is_harmless(
         or any(_counts(path, test, act) or _fills_up(path, test, act) for test in tests)
         or any(_adds_to_what_is_needed(path, test, act) for test in tests)
         or _is_there(path, tests, act)
+        or _notes_what_it_asked_for(path, tests, act)
+        or _keeps_a_plain_answer(path, act, function, source)
         or (
             (_DRIVER.search(function.name) is not None or _converts(path, tests, act))
             and not _is_written_elsewhere(attribute, function, source)
@@ -161,6 +167,34 @@ def _is_there(path: str, tests: list[ast.If | ast.While], act: ast.AST) -> bool:
         if re.search(rf"{re.escape(path)}(?!\w)", part)
     ]
     return bool(asked) and all(asked)
+
+
+def _notes_what_it_asked_for(path: str, tests: list[ast.If | ast.While], act: ast.AST) -> bool:
+    """``if self.saved.get(key) == value: return; await save(value); self.saved[key] = value``."""
+    if not isinstance(act, ast.Assign) or isinstance(act.value, ast.Constant):
+        return False
+    return any(
+        isinstance(one, ast.Compare)
+        and isinstance(one.ops[0], ast.Is | ast.Eq | ast.IsNot | ast.NotEq)
+        and ast.unparse(one.left).startswith(path)
+        and ast.unparse(one.comparators[0]) == ast.unparse(act.value)
+        for test in tests
+        for one in ast.walk(test.test)
+    )
+
+
+def _keeps_a_plain_answer(path: str, act: ast.AST, function: FunctionNode, source: Source) -> bool:
+    """``known = self.known.get(key); known = bool(await ask(key)); self.known[key] = known``."""
+    if not isinstance(act, ast.Assign) or not isinstance(act.targets[0], ast.Subscript):
+        return False
+    name = ast.unparse(act.value)
+    values = [
+        node.value
+        for node in source.own_nodes(function)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    ]
+    looks = [value for value in values if ast.unparse(value).startswith(f"{path}.get(")]
+    return bool(looks) and all(value in looks or source.called(value) in _PLAIN for value in values)
 
 
 def _converts(path: str, tests: list[ast.If | ast.While], act: ast.AST) -> bool:

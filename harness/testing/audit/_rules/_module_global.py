@@ -51,8 +51,10 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         if is_set_up(function, source, program):
             continue
         declared = _declared_global(function, source)
+        originals = _originals(function, source)
         for node in source.own_nodes(function):
-            for name, how in [*_bound(node, declared), *_changed(node, function, source)]:
+            changed = _changed(node, originals, function, source)
+            for name, how in [*_bound(node, declared), *changed]:
                 if name in seen or name in flags or program.is_locked(node, source):
                     continue
                 if how == "binds" and (
@@ -113,12 +115,14 @@ def _counts(node: ast.AST, name: str) -> bool:
     )
 
 
-def _changed(node: ast.AST, function: FunctionNode, source: Source) -> Iterator[tuple[str, str]]:
+def _changed(
+    node: ast.AST, originals: dict[str, ast.Name], function: FunctionNode, source: Source
+) -> Iterator[tuple[str, str]]:
     for change in changes_by(node):
         target = change.target
         if not isinstance(target, ast.Name) or isinstance(target.ctx, ast.Store):
             continue
-        target = _original(target, function, source)
+        target = originals.get(target.id, target)
         binding = source.bindings.get(target.id)
         if binding is None or not is_container(binding.value, source):
             continue
@@ -159,17 +163,19 @@ def _imported_by(function: FunctionNode, source: Source) -> set[str]:
     }
 
 
-def _original(name: ast.Name, function: FunctionNode, source: Source) -> ast.Name:
-    """Return the name that gave a local variable its only value: ``state = STATE``."""
-    values = [
-        node.value
-        for node in source.own_nodes(function)
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        for target in assigned_by(node)
-        if isinstance(target, ast.Name) and target.id == name.id
-    ]
-    only = values[0] if len(values) == 1 else None
-    return only if isinstance(only, ast.Name) else name
+def _originals(function: FunctionNode, source: Source) -> dict[str, ast.Name]:
+    """Return the name that gave a local variable its only value, by variable: ``state = STATE``."""
+    values: dict[str, list[ast.expr | None]] = {}
+    for node in source.own_nodes(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in assigned_by(node):
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(node.value)
+    return {
+        name: given[0]
+        for name, given in values.items()
+        if len(given) == 1 and isinstance(given[0], ast.Name)
+    }
 
 
 def _is_made_once(name: str, node: ast.AST, function: FunctionNode, source: Source) -> bool:

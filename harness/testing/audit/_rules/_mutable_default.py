@@ -123,14 +123,15 @@ def _objects_of_dataclasses(source: Source, program: Sources) -> Iterator[Hit]:
 
 
 def _is_changed_when_got(variable: str, source: Source) -> bool:
-    """Return whether the file changes what it gets from a context variable."""
-    got = f"{variable.rpartition('.')[2]}.get("
+    """Return whether the file changes what it gets from a context variable, and no copy of it.
+
+    ``VARIABLE.get(None)`` doesn't get the default.
+    """
+    got = f"{variable.rpartition('.')[2]}.get()"
     names = {
         target.id
         for node in source.nodes
-        if isinstance(node, ast.Assign)
-        and got in ast.unparse(node.value)
-        and not ast.unparse(node.value).endswith(".copy()")
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith(got)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
@@ -181,9 +182,24 @@ def _changed_later(target: ast.expr, function: FunctionNode, source: Source) -> 
     if owner is None or not isinstance(target, ast.Attribute):
         return 0
     for change in changes_in(list(ast.walk(owner))):
-        if isinstance(change.target, ast.Attribute) and change.target.attr == target.attr:
+        if (
+            isinstance(change.target, ast.Attribute)
+            and change.target.attr == target.attr
+            and not _is_new_here(change.target, source)
+        ):
             return change.node.lineno
     return 0
+
+
+def _is_new_here(target: ast.expr, source: Source) -> bool:
+    """Return whether the function made what it changes: ``new.items = []; new.items.append()``."""
+    function, words = source.function_of(target), ast.unparse(target)
+    return function is not None and any(
+        isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == words
+        and is_container(node.value, source)
+        for node in source.own_nodes(function)
+    )
 
 
 def _is_name(value: ast.expr | None, name: str) -> bool:

@@ -9,7 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import assigned_by, changes_by, is_container, is_undone
+from harness.testing.audit._changes import (
+    assigned_by,
+    changes_by,
+    is_container,
+    is_signal,
+    is_undone,
+)
 from harness.testing.audit._rules._call_state import LIFE_CYCLE
 from harness.testing.audit._rules._class_attribute import RULE as CLASS_RULE
 from harness.testing.audit._rules._evidence import comes_back
@@ -70,6 +76,7 @@ def _written(
             continue
         if is_set_up(function, source, program):
             continue
+        put_back = _put_back(function)
         for node in source.own_nodes(function):
             if program.is_locked(node, source):
                 continue
@@ -81,7 +88,7 @@ def _written(
                         isinstance(target, ast.Attribute)
                         and not is_cache(target.attr)
                         and not (ONE_WAY.search(target.attr) and _is_true(value))
-                        and not _is_put_back(target, function)
+                        and ast.unparse(target) not in put_back
                         and not _is_made_once(node, target, function, source)
                     ):
                         yield function, node, target
@@ -93,6 +100,7 @@ def _written(
                     and not isinstance(source.parents.get(node), ast.Await)
                     and not is_cache(change.target.attr)
                     and not is_undone(change, source)
+                    and not is_signal(change, source)
                     and not is_memo(change, function, source)
                 ):
                     yield function, node, change.target
@@ -116,17 +124,16 @@ def _is_made_once(
     )
 
 
-def _is_put_back(target: ast.Attribute, function: FunctionNode) -> bool:
-    """Return whether the function sets an attribute again in a ``finally``."""
-    words = ast.unparse(target)
-    return any(
-        ast.unparse(one) == words
+def _put_back(function: FunctionNode) -> set[str]:
+    """Return the attributes that the function sets in a ``finally``."""
+    return {
+        ast.unparse(one)
         for node in ast.walk(function)
         if isinstance(node, ast.Try)
         for statement in node.finalbody
         for inner in ast.walk(statement)
         for one in assigned_by(inner)
-    )
+    }
 
 
 def _class_named(holder: ast.expr, function: FunctionNode, source: Source) -> str | None:

@@ -42,7 +42,7 @@ _CHANGED = {
 }
 
 _OF_THE_PROCESS = re.compile(
-    r"^_*(a?main|a?start|a?stop|a?close|serve|shutdown|set_?up|init\w*|change_work_?dir)(_|$)"
+    r"(^|_)(a?main|a?start|a?stop|a?close|serve|shutdown|set_?up|init\w*|change_work_?dir)(_|$)"
 )
 """Names of methods that begin and end a process's one server."""
 

@@ -40,6 +40,9 @@ _TEST_FILE = re.compile(r"(^|[/\\])(conftest|_?pytest_?plugin)\.py$")
 _COMMAND_LINE = re.compile(
     r"(^|[/\\])_?(cli|commands?|console|repl|autoreload|reloader|debug|__main__)([/\\]|\.py$)"
 )
+_AT_A_TERMINAL = frozenset(("curses", "inquirer", "prompt_toolkit", "questionary", "readline"))
+"""Libraries that ask the one person at a terminal."""
+
 _CACHE = re.compile(
     r"cache|memo(?!r)|registry|registered|interned|singleton|_instances?$|_lock|metrics|stats"
     r"|_sample|warned|warn_once"
@@ -57,16 +60,14 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     if function.name in _FILLED_AT_IMPORT:
         return True
     owner = source.parents.get(function)
+    if isinstance(owner, ast.ClassDef) and is_metaclass(owner, source):
+        return True
     if function.name in CONSTRUCTORS and isinstance(owner, ast.ClassDef):
         return not program.is_made_in_async(owner)
     if any(name.endswith((".setter", ".deleter")) for name in decorator_names(function, source)):
         return True
     if function.name in source.python_hooks:
         return True
-    if isinstance(owner, ast.ClassDef) and any(
-        source.dotted(base).endswith(("type", "Meta")) for base in owner.bases
-    ):
-        return True  # A metaclass: it runs when a class is made.
     if _TEST_FILE.search(source.path):
         return True  # Between tests, not between runs.
     if is_of_a_command_line(source):
@@ -83,9 +84,19 @@ def is_set_up(function: FunctionNode, source: Source, program: Sources) -> bool:
     return returns_a_callable(function) or _returns_what_it_decorates(function)
 
 
+def is_metaclass(owner: ast.ClassDef, source: Source) -> bool:
+    """Return whether what a class does happens when other classes are made."""
+    return any(
+        (source.dotted(base) or source.called(base)).endswith(("type", "Meta"))
+        for base in owner.bases
+    )
+
+
 def is_of_a_command_line(source: Source) -> bool:
-    """Return whether a file's path says that one person at a terminal uses it."""
-    return _COMMAND_LINE.search(source.path) is not None
+    """Return whether a file's path or its imports say that one person at a terminal uses it."""
+    return _COMMAND_LINE.search(source.path) is not None or any(
+        name.partition(".")[0] in _AT_A_TERMINAL for name in source.imports.values()
+    )
 
 
 def _returns_what_it_decorates(function: FunctionNode) -> bool:

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.testing.audit._changes import Change, changes_by, is_undone
+from harness.testing.audit._changes import Change, changes_by, is_signal, is_undone
 from harness.testing.audit._finding import KEEP_IT_PER_CALL, Rule
 from harness.testing.audit._rules._call_state import (
     LIFE_CYCLE,
@@ -19,7 +19,7 @@ from harness.testing.audit._rules._call_state import (
     made_for_all,
     scopes_kept,
 )
-from harness.testing.audit._rules._evidence import comes_back, decides_by_it, serves_many
+from harness.testing.audit._rules._evidence import comes_back, decides_by_it, why_it_serves_many
 from harness.testing.audit._rules._set_up import is_cache
 from harness.testing.audit._source_file import (
     FUNCTIONS,
@@ -85,6 +85,7 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
         if kept:
             kept += made_for_all(source, owner, program)
         seen: set[str] = set()
+        serves = why_it_serves_many(owner, source, program)
         for attribute, node, how, method in kept:
             if attribute not in seen:
                 seen.add(attribute)
@@ -97,8 +98,8 @@ def check_classes(source: Source, program: Sources) -> Iterator[Hit]:
                     node=node,
                     symbol=f"{owner.name}.{attribute}",
                     message=f"{owner.name}.{method.name}() {how} {attribute} on its object, and "
-                    f"{why}",
-                    maybe=not serves_many(owner, source, program),
+                    f"{why}" + (f"; {serves}" if serves else ""),
+                    maybe=not serves,
                 )
 
 
@@ -113,7 +114,15 @@ def _shared_objects(
     seen: set[str] = set()
     places = list(source.bindings.values())
     for owner in source.classes:
-        places += [one for one in bindings_of(owner.body) if isinstance(one.value, ast.Call)]
+        is_copied = any(
+            name.endswith(("BaseModel", "BaseSettings"))
+            for name in program.names_above(owner, source)
+        )  # A model's fields: each of its objects has a copy of the default.
+        places += [
+            one
+            for one in bindings_of(owner.body)
+            if isinstance(one.value, ast.Call) and not (is_copied and one.annotation is not None)
+        ]
     for binding in places:
         pending += _instance(binding.name, binding.line, binding.value, source, program)
         for value in _elements_of(binding.value):
@@ -295,7 +304,7 @@ def _kept(
                 if attribute not in read or is_cache(attribute) or attribute in methods:
                     continue
                 if program.is_locked(node, source) or (
-                    change is not None and is_undone(change, source)
+                    change is not None and (is_undone(change, source) or is_signal(change, source))
                 ):
                     continue
                 if change is None and not suspends and not _depends_on_call(node, method, itself):
