@@ -189,7 +189,7 @@ SIZES = (
         (
             ("a schedule", "trio.run", 2.5),
             ("a schedule in asyncio", "asyncio.run", 2.5),
-            ("a schedule of threads", "threads", 5.5),
+            ("a schedule of threads", "threads", 4.5),
         ),
     ),
     Size(

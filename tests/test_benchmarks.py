@@ -67,7 +67,7 @@ BUDGETS = (
     ("a schedule / trio.run, 100 of 100 steps", "≤ 5 ×"),
     ("a schedule in asyncio / asyncio.run, 4 of 10 steps", "≤ 2.5 ×"),
     ("a schedule in asyncio / asyncio.run, 100 of 100 steps", "≤ 5 ×"),
-    ("a schedule of threads / threads, 4 of 10 steps", "≤ 5.5 ×"),
+    ("a schedule of threads / threads, 4 of 10 steps", "≤ 4.5 ×"),
     ("a schedule of threads / threads, 100 of 100 steps", "≤ 5.5 ×"),
     ("a schedule by public names only / trio.run", "–"),
     ("lost update found / simloom", "–"),
