@@ -15,6 +15,9 @@ Disposition: TypeAlias = Literal["kept", "run", "alone", "set aside"]
 """What becomes of an item: taken from the journal, run, run with nothing else in flight, or ended
 as failed without being run."""
 
+KEPT = ("done", "failed")
+"""The states of items whose results are taken from the journal."""
+
 
 def disposition(entry: Entry, *, max_attempts: int | None) -> Disposition:
     """Return what becomes of an item.
@@ -23,7 +26,7 @@ def disposition(entry: Entry, *, max_attempts: int | None) -> Disposition:
       entry: What the journal knows of it.
       max_attempts: How many attempts before it is set aside; None: it never is.
     """
-    if entry.state in ("done", "failed"):
+    if entry.state in KEPT:
         return "kept"
     if max_attempts is None:
         return "run"

@@ -374,8 +374,14 @@ class Engine:
         )
 
     def skipped(self) -> Iterator[Result[Any]]:
-        """Yield a result for each item never pulled from a sized source that is no sequence."""
+        """Yield a result for each item of a sized source that has none and isn't `never_started`.
+
+        Those are items that a journal has, and whose results were never read; and what was never
+        pulled, unless the source is a sequence.
+        """
         source, pulled = self._source, self._feed.pulled
+        if self._ledger is not None and source.size is not None:
+            yield from map(self.skip, self._feed.left_over())
         if not isinstance(source, SyncSource) or source.size is None:
             return
         if source.sequence is not None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
@@ -48,6 +48,9 @@ EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 
 THE_ITEM: Any = object()
 """Stands for the item itself, where None may be one."""
+
+Glimpse: TypeAlias = tuple[Any, ...]
+"""What a journal says of an item that is done, to be handed back to it: plain data."""
 
 AttemptStatus = Literal["ok", "failed", "timed_out", "cancelled", "unstarted"]
 
@@ -213,9 +216,8 @@ class Ending(NamedTuple):
     """The step it ended with; None for an item that has none."""
 
 
-@attrs.frozen(kw_only=True)
-class Stored:
-    """What an item ended with, read from the journal."""
+class Stored(NamedTuple):
+    """What an item ended with, read from the journal. A tuple, for the same reason as `Ending`."""
 
     status: Literal["ok", "failed", "timed_out"]
     """How it ended."""
@@ -325,6 +327,31 @@ class FanOutBatch(Protocol):
         Raises:
           JournalKeyError: if the key is neither text nor a whole number, is empty, or was already
             used in this session.
+          JournalValueError: if the item has no content that can be compared with an earlier one.
+        """
+        ...
+
+    def glimpse(self, key: Any) -> Glimpse | None:
+        """Return what is kept under a key, without a look at the item; `kept_entry` takes it.
+
+        Any later item with that key is refused, as by `find`.
+
+        Returns:
+          None: nothing may be kept, and `find` says what is known.
+
+        Raises:
+          JournalKeyError: if the key is neither text nor a whole number, or is empty.
+        """
+        ...
+
+    def kept_entry(self, key: Any, glimpse: Glimpse, item: Any, kept: Any = THE_ITEM) -> Entry:
+        """Return the entry of an item that was glimpsed; a new one if it isn't what was recorded.
+
+        Args:
+          key, item, kept: As for `find`.
+          glimpse: What `glimpse` gave for the key.
+
+        Raises:
           JournalValueError: if the item has no content that can be compared with an earlier one.
         """
         ...

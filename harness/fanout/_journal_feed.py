@@ -7,32 +7,40 @@ for the disk would show, attempts are recorded ahead, as many as may be in fligh
 A suspect, which may have killed its process before, waits until nothing else is in flight.
 
 The feed pulls when the clerk calls `look`, many at a time; `next` only gives what has been begun.
+
+What is done is only *glimpsed* at first, by its key, and waits apart from the rest. Whether its
+input has changed is looked at when its result is to be read; if so, it is run after all. Priorities
+choose among all that has come, so with these each item is looked up as a whole.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import trio
 
 from harness._words import repr_of
 from harness.errors import JournaledError, JournalKeyError
-from harness.fanout._dispositions import disposition, set_aside_words
+from harness.fanout._dispositions import KEPT, disposition, set_aside_words
 from harness.fanout._feed import Room
+from harness.fanout._glimpsed import GATHERED_AT_MOST, GlimpsedItems, Recognized
 from harness.fanout._job import Job
-from harness.fanout._journal import BatchIdentity, Ending
+from harness.fanout._journal import BatchIdentity, Ending, Entry
 from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
 from harness.fanout._plan import Plan
 from harness.fanout._result import Result
 from harness.fanout._source import Exhausted, Source, SyncSource, ended
-from harness.fanout._waiting_room import WaitingRoom
+from harness.fanout._waiting_room import READ_AT_ONCE, WaitingRoom
 
 LOOKED_UP_AT_ONCE = 128
 """Items pulled and looked up in one step of trio's loop, in a millisecond or two. Everything else
 waits meanwhile."""
+
+GLIMPSES_PER_LOOK_UP = 8
+"""How many items are glimpsed in the time that one takes to be looked up."""
 
 SET_ASIDE = "SetAside"
 """The error type recorded for an item that was ended without being run."""
@@ -56,8 +64,22 @@ class JournalFeed:
         self._content = batch.content
         self._kept = batch.kept
         self.pulled = 0
-        self.room = WaitingRoom(limit=plan.first_limit, window=plan.room, priority=plan.order)
+        sequence = source.sequence if isinstance(source, SyncSource) else None
+        self.room = WaitingRoom(
+            limit=plan.first_limit,
+            window=plan.room,
+            priority=plan.order,
+            kept=GlimpsedItems(sequence)
+            if plan.streamed
+            else GlimpsedItems(at_most=GATHERED_AT_MOST),
+        )
         """The items between look-up and start."""
+        self._glimpses = plan.order is None
+        self._ordered = plan.ordered
+        self._left = 0
+        """How many more glimpses fit into this step of trio's loop."""
+        self.is_full_speed = False
+        """Whether the last step ended before the items did that could be pulled."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._room_at_most = plan.room
@@ -67,7 +89,7 @@ class JournalFeed:
     @property
     def waiting(self) -> int:
         """How many were looked up and are waiting."""
-        return self.room.count
+        return self.room.all_count
 
     @property
     def waits_for_all(self) -> bool:
@@ -77,23 +99,24 @@ class JournalFeed:
             return True
         suspects = len(room.suspects) + (suspect is not None)
         reads_no_more = self._end is not None or room.count >= room.depth
-        return reads_no_more and 0 < room.count == suspects
+        return reads_no_more and 0 < room.all_count == suspects
 
     @property
     def is_dry(self) -> bool:
         """Whether a plain source has ended and nothing waits, which `next` has yet to say."""
-        return self._end is not None and not self.room.count and self._iterator is not None
+        return self._end is not None and not self.room.all_count and self._iterator is not None
 
     def next(self, room: Room) -> Job | None:
         """Return an item whose attempt is on disk."""
         waiting = self.room
-        if room.unwritten < min(self._room_at_most, 2 * room.limit):
-            suspect = waiting.suspect
-            if suspect is not None:
-                if suspect.is_begun and not room.in_flight:
-                    return self._met(suspect)
-            elif waiting.begun:
+        suspect = waiting.suspect
+        if (suspect is not None or waiting.begun) and (
+            room.unwritten < min(self._room_at_most, 2 * room.limit) and self._places(room) > 0
+        ):
+            if suspect is None:
                 return self._met(waiting.begun.popleft())
+            if suspect.is_begun and not room.in_flight:
+                return self._met(suspect)
         if self.is_dry:
             assert self._end is not None
             raise ended(self._end)
@@ -102,6 +125,8 @@ class JournalFeed:
     def may_pull(self, room: Room) -> bool:
         """Return whether another item may be looked up."""
         waiting = self.room
+        if self._left <= 0 or waiting.kept.is_full:
+            return False
         if not room.in_flight and waiting.to_begin >= room.limit:
             return False  # As many as there are slots: they don't wait for further look-ups.
         under_way = waiting.count + room.in_flight + room.unwritten + room.unread
@@ -113,15 +138,54 @@ class JournalFeed:
         """Look an item up, and put it where it belongs."""
         index = self.pulled
         self.pulled += 1
-        host = self._records.host
+        batch = self._records.batch
         try:
             key = self._key_of(item)
-            content = item if self._content is None else self._content(item)
-            kept = content if self._kept is None else self._kept(item)
-            self.find(index, item, key, content, kept)
+            if self._glimpses and (glimpse := batch.glimpse(key)) is not None:
+                self.room.kept.put((index, item, key, glimpse))
+                self._left -= 1
+            else:
+                self._look_up(index, item, key)
         except Exception as error:
-            host.hand_on(host.skip(Job(index, item)))
-            self._records.fail(error)
+            self._refuse(index, item, error)
+
+    def _look_up(self, index: int, item: Any, key: Any) -> None:
+        self._left -= GLIMPSES_PER_LOOK_UP
+        content, kept = self._contents(item)
+        self.find(index, item, key, content, kept)
+
+    def recognized(self, count: float) -> list[Recognized]:
+        """Take the items whose results should be read next, so many at most.
+
+        Call in the context that items start in.
+        """
+        batch = self._records.batch
+        done: list[Recognized] = []
+        for index, item, key, known in self.room.kept.take(int(min(count, READ_AT_ONCE))):
+            if not isinstance(known, Entry):
+                try:
+                    content, kept = self._contents(item)
+                    known = batch.kept_entry(key, known, content, kept)
+                except Exception as error:
+                    self._refuse(index, item, error)
+                    continue
+            if known.state in KEPT:
+                done.append((index, item, key, known))
+            else:
+                self.place(self._new_job(index, item, key, known))
+        self.room.reading = done
+        return done
+
+    def _contents(self, item: Any) -> tuple[Any, Any]:
+        """Return what makes an item the same as before, and what is kept of it."""
+        content = item if self._content is None else self._content(item)
+        return content, content if self._kept is None else self._kept(item)
+
+    def _refuse(self, index: int, item: Any, error: Exception) -> None:
+        """End everything over an item that can't be looked up."""
+        host = self._records.host
+        host.hand_on(host.skip(Job(index, item)))
+        self._records.fail(error)
 
     def find(self, index: int, item: Any, key: Any, content: Any, kept: Any) -> None:
         """Look an item up by its key."""
@@ -131,10 +195,11 @@ class JournalFeed:
     def place(self, job: JournaledJob) -> None:
         """Put an item that was looked up where it belongs."""
         what = disposition(job.entry, max_attempts=self._records.batch.max_attempts)
-        self.room.count += 1
         if what == "kept":
-            self.room.kept.append(job)
-        elif what == "set aside":
+            self.room.kept.put((job.index, job.item, job.key, job.entry))
+            return
+        self.room.count += 1
+        if what == "set aside":
             self._set_aside(job)
         elif what == "alone":
             self.room.suspects.append(job)
@@ -159,21 +224,45 @@ class JournalFeed:
         Call in the context that items start in.
         """
         iterator = self._iterator
+        self._glimpses = self._glimpses and bool(self._records.batch.items)
+        self.is_full_speed = self._left <= 0  # Of what an async source gave since.
+        self._left = LOOKED_UP_AT_ONCE * GLIMPSES_PER_LOOK_UP
         if iterator is not None and self._end is None:
             try:
-                for _ in range(LOOKED_UP_AT_ONCE):
-                    if room.over or not self.may_pull(room):
-                        break
-                    self.put(next(iterator))
-                else:
-                    self._records.news.set()
+                while not room.over and self.may_pull(room):
+                    self._pull(iterator, room)
             except StopIteration:
                 self._end = Exhausted()
             except Exception as error:
                 # Its turn comes later: what was read before it still runs.
                 self._end = error
+            self.is_full_speed = self._left <= 0
+        if self.is_full_speed:
+            self._records.news.set()
         if not room.over:
             self._begin(room)
+
+    def _pull(self, iterator: Iterator[Any], room: Room) -> None:
+        """Pull items up to the first that isn't done. As `put`, with less work for each."""
+        if not self._glimpses:
+            self.put(next(iterator))
+            return
+        key_of, glimpse, put = self._key_of, self._records.batch.glimpse, self.room.kept.put
+        for _ in range(min(self._left, LOOKED_UP_AT_ONCE)):
+            item = next(iterator)
+            index = self.pulled
+            self.pulled = index + 1
+            self._left -= 1
+            try:
+                key = key_of(item)
+                if (found := glimpse(key)) is None:
+                    self._look_up(index, item, key)
+                    break
+                put((index, item, key, found))
+            except Exception as error:
+                self._refuse(index, item, error)
+            if room.over:
+                break
 
     def take_waiting(self) -> list[Job]:
         """Take out all that was looked up and not started; give back those that were begun."""
@@ -182,7 +271,8 @@ class JournalFeed:
         for job in left:
             if job.is_begun and self._records.failure is None:
                 self._records.end_beside(job.entry, job.open)
-        return [*left]
+        reading, self.room.reading = self.room.reading, []
+        return [*left, *(Job(index, item) for index, item, *_ in reading)]
 
     def given_back(self, job: JournaledJob) -> None:
         """Note that an item has ended here and isn't done."""
@@ -191,8 +281,9 @@ class JournalFeed:
         """Hear that everything noted so far is on its way to the journal."""
 
     def left_over(self) -> Iterable[Job]:
-        """Yield what was looked up and not started."""
-        yield from sorted(self.take_waiting(), key=lambda job: job.index)
+        """Take out, in input order, what is done and was not read."""
+        for index, item in self.room.kept.drain():
+            yield Job(index, item)
 
     def depths(self) -> dict[float, int]:
         """Return how many wait by priority, the largest first; nothing without priorities."""
@@ -225,7 +316,7 @@ class JournalFeed:
         """Record attempts at the next items."""
         waiting = self.room
         waiting.limit = room.limit
-        chosen = waiting.next_to_begin(in_flight=room.in_flight, places=room.places())
+        chosen = waiting.next_to_begin(in_flight=room.in_flight, places=self._places(room))
         if not chosen:
             return
         began_at = time.perf_counter()
@@ -237,6 +328,17 @@ class JournalFeed:
         entries = [job.entry for job in chosen]
         alone = waiting.suspect is not None
         waiting.begin(chosen, self._records.begin(entries, begun, alone=alone))
+
+    def _places(self, room: Room) -> float:
+        """Return how many more items may be in flight, unwritten or unread.
+
+        If results are read in input order, items ahead of what is kept get half the window only:
+        else there might be no room for the results that the reader waits for.
+        """
+        places = room.places()
+        if self._ordered and self.room.is_overtaking():
+            places -= room.window // 2
+        return places
 
     def _met(self, job: JournaledJob) -> JournaledJob:
         """Return an item, now being started."""

@@ -96,6 +96,10 @@ def books_for(
 _UNUSED = Recorded(0)
 """Stands for an attempt at an item whose function was never called."""
 
+LOOKS_PER_READ = 16
+"""Steps of looking for what is left to do, while there is more to look at, before some of what is
+done is read. So what is left to do is found soon, and the reader gets something meanwhile."""
+
 UNKEPT_AT_MOST = 20
 """If the first so many values can't be recorded, no other will be: the fan-out ends."""
 
@@ -211,6 +215,7 @@ class JournalLedger:
         """Hand on what is durable, read what is kept, and start what there is room for."""
         _waiting_for: object = host.in_words
         records, feed = self._records, self._feed
+        looks = 0
         try:
             while True:
                 records.hand_on()
@@ -225,10 +230,13 @@ class JournalLedger:
                         host.look()
                 records.record_ended()
                 feed.recorded()
-                if feed.room.kept and not host.over and host.places() > 0:
+                host.wake_owner()
+                looks += 1
+                is_due = looks >= LOOKS_PER_READ or not feed.is_full_speed
+                if is_due and feed.room.kept and not host.over and host.places() > 0:
+                    looks = 0
                     await self._read_kept(host)
                     continue
-                host.wake_owner()
                 idle = not (host.in_flight or records.under_way or records.news.is_set())
                 if host.over and idle:
                     return
@@ -245,32 +253,24 @@ class JournalLedger:
     async def _read_kept(self, host: Writing) -> None:
         """Read the results of items that are done, and hand them on."""
         # More may be looked up meanwhile. After a cancel these are still there.
-        jobs = self._feed.room.to_read(host.places())
-        stored = await self._batch.read([job.entry for job in jobs])
-        self._feed.room.read()
-        for job, one in zip(jobs, stored, strict=True):
-            result = self._result_of(job, one)
-            host.kept(result, raises=self._journal.kept == "raise")
+        items = host.base.run(self._feed.recognized, host.places())
+        stored = await self._batch.read([entry for *_, entry in items])
+        self._feed.room.reading = []
+        raises = self._journal.kept == "raise"
+        for (index, item, key, _), one in zip(items, stored, strict=True):
+            result = self._result_of(index, item, key, one)
+            host.kept(result, raises=raises)
             host.hand_on(result)
 
-    def _result_of(self, job: JournaledJob, stored: Stored) -> Result[Any]:
-        value = stored.value
-        if stored.status != "ok":
-            value = JournaledError(
-                stored.error_type or "Error", stored.error_message or "", stored.error_traceback
-            )
-        ended_at = stored.ended_at - self._epoch
+    def _result_of(self, index: int, item: Any, key: Any, stored: Stored) -> Result[Any]:
+        status, value, error_type, message, traceback, degraded, attempts, _, ended_at, took = (
+            stored
+        )
+        if status != "ok":
+            value = JournaledError(error_type or "Error", message or "", traceback)
+        ended_at -= self._epoch
         return Result(
-            job.index,
-            job.key,
-            job.item,
-            None,
-            stored.status,
-            value,
-            stored.attempts,
-            ended_at - stored.seconds,
-            ended_at,
-            stored.degraded,
+            index, key, item, None, status, value, attempts, ended_at - took, ended_at, degraded
         )
 
     def in_words(self) -> str:

@@ -41,6 +41,7 @@ class SharedFeed(JournalFeed):
                 "serial_by= can't be kept in a journal that was opened with join=True: another "
                 "process may run the next item of the same key meanwhile; leave one of them out"
             )
+        self._glimpses = False
         self._asked: dict[int, Job] = {}
         """The items that aren't answered yet, by index."""
         self._answers: list[tuple[int, Entry]] = []

@@ -74,7 +74,7 @@ def open_fan_out(
       window: How many items may be pulled and not yet read: in flight, waiting to be read or, with
         ``priority``, read ahead. By default twice ``limit``, and with ``priority`` at least
         ``limit`` plus the look-ahead. A reader that falls behind stops the pulling, so memory use
-        stays flat.
+        stays flat. What a journal has counts once its result is read back.
       keep: Whether `FanOutStream.results` ends up with all results, or only those not read.
 
     Raises:

@@ -4,7 +4,7 @@ Plain bookkeeping for `JournalFeed`, without an `await`. Some leave without bein
 already done waits here only until its result has been read.
 
 Invariant: an item is in exactly one place (to be read, being read, to be begun, being begun, begun,
-or suspected), and `count` is how many there are in all.
+or suspected), and `count` is how many there are in all but the first two.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import deque
 
 import attrs
 
+from harness.fanout._glimpsed import GlimpsedItems, Recognized
 from harness.fanout._journal_job import JournaledJob, Recorded
 from harness.fanout._lookahead import Lookahead
 from harness.policies import Priority
@@ -45,7 +46,9 @@ READ_AT_ONCE = 1_000
 class WaitingRoom:
     """The items of one fan-out that wait."""
 
-    def __init__(self, *, limit: int, window: float, priority: Priority | None) -> None:
+    def __init__(
+        self, *, limit: int, window: float, priority: Priority | None, kept: GlimpsedItems
+    ) -> None:
         self.limit = limit
         """How many items may be in flight, as of the last look."""
         self._to_begin: deque[JournaledJob] = deque()
@@ -54,15 +57,16 @@ class WaitingRoom:
         self._numbers: dict[int, int] = {}
         """What the look-ahead calls those taken from it, by index; with keys only."""
         self._beginning = 0
-        self._reading: list[JournaledJob] = []
         self.depth = min(window, max(AHEAD_AT_MOST * limit, READ_AHEAD_AT_LEAST))
         """How many may wait at most; without priorities, on top of the window."""
         if priority is not None:
             self.depth = priority.lookahead
         self.count = 0
-        """How many wait."""
-        self.kept: deque[JournaledJob] = deque()
+        """How many wait to be run."""
+        self.kept = kept
         """Those that are done: their results have still to be read."""
+        self.reading: list[Recognized] = []
+        """Those of them whose results are being read."""
         self.begun: deque[JournaledJob] = deque()
         """Those whose attempts are on disk."""
         self.suspects: deque[JournaledJob] = deque()
@@ -80,6 +84,16 @@ class WaitingRoom:
         return self._lookahead is not None
 
     @property
+    def all_count(self) -> int:
+        """How many wait, to be run or to be read."""
+        return self.count + len(self.kept) + len(self.reading)
+
+    def is_overtaking(self) -> bool:
+        """Return whether the next to start comes after one whose result is still to be read."""
+        following = self.begun or self._to_begin
+        return bool(following and self.kept and following[0].index > self.kept.next_index)
+
+    @property
     def to_begin(self) -> int:
         """How many wait for an attempt to be recorded; 0 with priorities, which need them all."""
         return len(self._to_begin)
@@ -87,22 +101,6 @@ class WaitingRoom:
     def depths(self) -> dict[float, int]:
         """Return how many wait by priority, the largest first; nothing without priorities."""
         return {} if self._lookahead is None else self._lookahead.depths()
-
-    # What is done -----------------------------------------------------------------------------
-
-    def to_read(self, places: float) -> list[JournaledJob]:
-        """Take those whose results should be read next, for this many places.
-
-        They count as waiting until `read`.
-        """
-        count = int(min(len(self.kept), places, READ_AT_ONCE))
-        self._reading = [self.kept.popleft() for _ in range(count)]
-        return self._reading
-
-    def read(self) -> None:
-        """Let go of those that have been read."""
-        self.count -= len(self._reading)
-        self._reading = []
 
     # What is to run ---------------------------------------------------------------------------
 
@@ -145,9 +143,8 @@ class WaitingRoom:
         As many as slots are free, and those to be recorded ahead: what is claimed and waits, nobody
         else can run.
         """
-        claimed = self.count - len(self.kept) - len(self._reading)
         free = min(self.limit - in_flight, max(0, places))
-        return int(min(free + self._ahead() - claimed, CLAIMED_AT_ONCE))
+        return int(min(free + self._ahead() - self.count, CLAIMED_AT_ONCE))
 
     def begin(self, chosen: list[JournaledJob], attempts: list[int]) -> None:
         """Note that attempts are being recorded, with their numbers."""
@@ -169,19 +166,18 @@ class WaitingRoom:
             self._lookahead.ended(self._numbers.pop(index))
 
     def drain(self, *, suspect_started: bool) -> list[JournaledJob]:
-        """Take out all that wait, except what is being begun.
+        """Take out all that wait to be run, except what is being begun.
 
         Args:
           suspect_started: Whether the suspect, if it is the turn of one, has been started.
         """
-        left = [*self._reading, *self.kept, *self._to_begin, *self.begun, *self.suspects]
+        left = [*self._to_begin, *self.begun, *self.suspects]
         if self.suspect is not None and self.suspect.is_begun and not suspect_started:
             left.append(self.suspect)
             self.suspect = None
         if self._lookahead is not None:
             left += [one.item for one in self._lookahead.drain()]
-        self._reading = []
-        for places in (self.kept, self._to_begin, self.begun, self.suspects):
+        for places in (self._to_begin, self.begun, self.suspects):
             places.clear()
         self.count -= len(left)
         return left

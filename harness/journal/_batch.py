@@ -18,7 +18,7 @@ from harness._approvals import Parked
 from harness._words import repr_of
 from harness.errors import JournalClosedError, JournalError, JournalKeyError
 from harness.fanout import Ending, Entry, Stored, Totals
-from harness.fanout._journal import THE_ITEM, LastStep, Step, StepDone
+from harness.fanout._journal import THE_ITEM, Glimpse, LastStep, Step, StepDone
 from harness.fanout._kept import Kept
 from harness.journal._backend import Backend, Row, Rows
 from harness.journal._codec import Codec, digest_of_key, key_to_json, words_to_text
@@ -33,7 +33,7 @@ from harness.runs._keys import item_key
 
 T = TypeVar("T")
 
-READ_AT_ONCE = 200
+READ_AT_ONCE = 1_000
 """Endings fetched in one query."""
 
 
@@ -136,6 +136,44 @@ class JournalBatch:
           JournalClosedError: if the batch is closed.
         """
         return self._entry(*self._look_up(key, item, kept))
+
+    def glimpse(self, key: Any) -> Glimpse | None:
+        """Return what is kept under a key, without a look at the item; `kept_entry` takes it.
+
+        It is meant for many items that come in the order in which they were recorded: it takes a
+        tenth of the time of `find`, and refuses any later item with the key likewise.
+
+        Returns:
+          None: nothing may be kept, and `find` says what is known.
+
+        Raises:
+          JournalKeyError: if the key is neither text nor a whole number, or is empty.
+          JournalClosedError: if the batch is closed.
+        """
+        if self._closed is None or self._steps is not None:
+            return None  # `find` says why, or how far its steps have come.
+        return self._index.glimpse(key_to_json(key))
+
+    def kept_entry(self, key: Any, glimpse: Glimpse, item: Any, kept: Any = THE_ITEM) -> Entry:
+        """Return the entry of an item that was glimpsed; a new one if it isn't what was recorded.
+
+        Args:
+          key, item, kept: As for `find`.
+          glimpse: What `glimpse` gave for the key.
+
+        Raises:
+          JournalValueError: if the item has no content that can be compared with an earlier one.
+        """
+        _, number, recorded_hash, attempts, ending, status = glimpse
+        input_hash = self._codec.hash_input(item)
+        if input_hash == recorded_hash:
+            return _Entry(number, key, "done" if status == "ok" else "failed", attempts, ending)
+        key_json = key_to_json(key)
+        digest = digest_of_key(self._batch, key_json)
+        text: str | None = None
+        if self._keep_inputs:
+            text = self._codec.input_text(item if kept is THE_ITEM else kept)
+        return self._entry(Identity(key, key_json, digest, input_hash, text), None)
 
     def _look_up(self, key: Any, item: Any, kept: Any) -> tuple[Identity, Known | None]:
         """Return what identifies an item, and what earlier sessions recorded of it."""
@@ -327,17 +365,18 @@ class JournalBatch:
             # From an earlier session, whatever its machine's clock said.
             ended_at = min(ended_at, self._clock.made_at)
             begun_at = min(begun_at, ended_at)
+        # By position: keywords take twice as long, and there may be a million of these.
         return Stored(
-            status=status,
-            value=self.decode(text, entry.last_step) if status == "ok" else None,
-            error_type=error_type,
-            error_message=error_message,
-            error_traceback=traceback,
-            degraded=bool(degraded),
-            attempts=entry.attempts + entry.further,
-            started_at=begun_at,
-            ended_at=ended_at,
-            seconds=seconds,
+            status,
+            self.decode(text, entry.last_step) if status == "ok" else None,
+            error_type,
+            error_message,
+            traceback,
+            bool(degraded),
+            entry.attempts + entry.further,
+            begun_at,
+            ended_at,
+            seconds,
         )
 
     async def parked(self, entry: Entry) -> Parked:

@@ -225,7 +225,7 @@ class SharedJournalBatch(JournalBatch):
             parked: dict[int, int] = {}
             if items := [int(row[0]) for row in found]:
                 query, arguments = items_of_batch(self._batch, first_event, first_item, items)
-                for digest, *fields in backend.execute(query, arguments).fetchall():
+                for digest, *fields, _ in backend.execute(query, arguments).fetchall():
                     known[bytes(digest)] = _known(*fields)
                 query, arguments = parked_in_batch(first_event, first_item, self._batch, items)
                 parked = {

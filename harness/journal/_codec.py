@@ -62,6 +62,7 @@ _to_json = _to_text(
 
 
 _from_json = json.JSONDecoder().raw_decode
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def key_to_json(key: Any) -> str:
@@ -230,7 +231,7 @@ class Codec:
         is_plain: object = False
         try:
             text = _to_canonical_json(item)
-            is_plain = _from_json(text)[0] == item
+            is_plain = _scan(text, 0)[0] == item
         except Exception:  # Any class: an item may be of anybody's type.
             is_plain = False
         if is_plain is not True:

@@ -1,5 +1,9 @@
 """Find an item of a batch by its key, however many there are.
 
+A session usually meets its items in the order in which an earlier one recorded them. So the rows
+that come next are held by their key (`KeyIndex.glimpse`), and a resumed million costs no million
+queries. What comes in any other order is looked up by a hash of its key (`KeyIndex.find`).
+
 The journal itself has no index by key. Keys come in any order, so each new one would change a page
 somewhere in the middle of the index, and every commit would write those pages: measured at eight
 times the cost. Instead each session builds one in a private temporary database, which is never
@@ -12,19 +16,27 @@ Both backends share it, so a batch on a server is looked up just as fast.
 from __future__ import annotations
 
 import sqlite3
+import sys
 from typing import NamedTuple
 
 from harness.errors import JournalError
+from harness.fanout._journal import Glimpse
 
 CACHE_KIB = 8_192
 """Memory for the pages of one index."""
 
 FOUND_IN_MEMORY = 50_000
-"""How many found keys are kept in a set, some 5 MB, before they go to disk."""
+"""How many new keys are kept in a set, some 5 MB, before they go to disk."""
 
-COLUMNS = "digest, item, input_hash, attempts, lost, ending, status, alone"
+ROWS_AHEAD = 1_024
+"""Rows fetched at a time for `KeyIndex.glimpse`."""
 
-FILL = f"INSERT OR REPLACE INTO known ({COLUMNS}) "
+FOUND_ELSEWHERE_AT_MOST = 8
+"""Items in a row that weren't among the rows held, before others are fetched."""
+
+COLUMNS = "digest, item, input_hash, attempts, lost, ending, status, alone, key"
+
+FILL = f"INSERT INTO known ({COLUMNS}) "
 """To be followed by a query or by values in the order of `COLUMNS`."""
 
 STEP_COLUMNS = "item, id, name, part, ending, for_good, status, degraded, further"
@@ -66,12 +78,30 @@ class Known(NamedTuple):
 class KeyIndex:
     """The items of one batch by key, and which of them were found in this session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, glimpses_failed: bool = True) -> None:
+        """Make an empty one.
+
+        Args:
+          glimpses_failed: Whether items that failed are kept as they are.
+        """
+        self._glimpsed = "IS NOT NULL" if glimpses_failed else "= 'ok'"
         self._connection: sqlite3.Connection | None = None
         self.items = 0
         """How many items earlier sessions recorded; set once it is filled."""
-        self._found: set[bytes] = set()
-        self._found_on_disk = False
+        self._found = bytearray()
+        """A bit for each place in ``known``: whether its key was found in this session."""
+        self._new: set[bytes] = set()
+        """The digests of keys found in this session that aren't in ``known``."""
+        self._new_on_disk = False
+        self._ahead: dict[str, Glimpse] = {}
+        """The rows that should come next, by key; only of items that are done."""
+        self._fetched = 0
+        """The last place that was fetched."""
+        self._fetch_at = 0
+        """The place from which on more should be fetched."""
+        self._elsewhere = 0
+        """Items in a row that were found in another place."""
+        self._patience = FOUND_ELSEWHERE_AT_MOST
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -80,24 +110,78 @@ class KeyIndex:
             # An empty name gives a private file, deleted as soon as it is made. It is opened in one
             # thread and queried in another, never in two at once.
             self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-            for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
+            for setting in ("journal_mode=MEMORY", "synchronous=OFF", f"cache_size=-{CACHE_KIB}"):
                 self._connection.execute(f"PRAGMA {setting}")
             self._connection.execute(
-                "CREATE TABLE known (digest BLOB PRIMARY KEY, item INTEGER, input_hash BLOB, "
-                "attempts INTEGER, lost INTEGER, ending INTEGER, status TEXT, alone INTEGER) "
-                "WITHOUT ROWID"
+                "CREATE TABLE known (place INTEGER PRIMARY KEY, digest BLOB, item INTEGER, "
+                "input_hash BLOB, attempts INTEGER, lost INTEGER, ending INTEGER, status TEXT, "
+                "alone INTEGER, key TEXT)"
             )
             self._connection.execute(
                 "CREATE TABLE steps (item INTEGER, id INTEGER, name TEXT, part TEXT, "
                 "ending INTEGER, for_good INTEGER, status TEXT, degraded INTEGER, "
                 "further INTEGER, PRIMARY KEY (item, id)) WITHOUT ROWID"
             )
-            self._connection.execute("CREATE TABLE found (digest BLOB PRIMARY KEY) WITHOUT ROWID")
+            self._connection.execute("CREATE TABLE new (digest BLOB PRIMARY KEY) WITHOUT ROWID")
         return self._connection
 
     def filled(self) -> None:
-        """Count what was filled in."""
-        self.items = self.connection.execute("SELECT count(*) FROM known").fetchone()[0]
+        """Count what was filled in, in the order of the items, and make it ready for questions."""
+        execute = self.connection.execute
+        by_digest = "CREATE UNIQUE INDEX by_digest ON known (digest)"
+        try:
+            execute(by_digest)
+        except sqlite3.IntegrityError:
+            # The input of some items has changed, and they were recorded anew: the newest counts.
+            execute("CREATE INDEX every_digest ON known (digest, item)")
+            execute(
+                "DELETE FROM known WHERE EXISTS (SELECT 1 FROM known newer "
+                "WHERE newer.digest = known.digest AND newer.item > known.item)"
+            )
+            execute("DROP INDEX every_digest")
+            execute(by_digest)
+        last, self.items = execute("SELECT coalesce(max(place), 0), count(*) FROM known").fetchone()
+        self._found = bytearray(last // 8 + 1)
+
+    def glimpse(self, key_json: str) -> Glimpse | None:
+        """Return what is known of an item, if it is done and among those that should come next.
+
+        Returns:
+          Its place, and of `Known` the item, the hash of its input, the attempts, the ending and
+          its status; None: only `find` knows.
+
+        Raises:
+          JournalError: as `find` does.
+        """
+        found = self._ahead.pop(key_json, None)
+        if found is None:
+            if self._fetched or not self.items:
+                return None
+            self._fetch()
+            return self.glimpse(key_json)
+        place = found[0]
+        self._found[place >> 3] |= 1 << (place & 7)
+        self._elsewhere = 0
+        if place >= self._fetch_at:
+            self._patience = FOUND_ELSEWHERE_AT_MOST
+            self._fetch()
+        return found
+
+    def _fetch(self) -> None:
+        """Hold the rows that come next."""
+        if len(self._ahead) >= 4 * ROWS_AHEAD:
+            self._ahead.clear()  # Their items no longer come, or came in another order.
+        query = (
+            "SELECT key, place, item, input_hash, attempts, ending, status FROM known "
+            f"WHERE place > ? AND status {self._glimpsed} ORDER BY place LIMIT ?"
+        )
+        try:
+            rows = self.connection.execute(query, (self._fetched, ROWS_AHEAD)).fetchall()
+        except sqlite3.Error as error:
+            raise _unreadable(error) from error
+        self._ahead.update({row[0]: row[1:] for row in rows})
+        self._fetch_at = rows[len(rows) // 2][1] if rows else sys.maxsize
+        self._fetched = rows[-1][1] if rows else sys.maxsize
 
     def find(self, digest: bytes) -> tuple[bool, Known | None]:
         """Return whether this is the first time in this session, and what was known before.
@@ -123,32 +207,51 @@ class KeyIndex:
             raise _unreadable(error) from error
 
     def _find(self, digest: bytes) -> tuple[bool, Known | None]:
-        if digest in self._found or (self._found_on_disk and self._was_found(digest)):
+        row = None
+        if self.items:
+            row = self.connection.execute(
+                "SELECT place, item, input_hash, attempts, lost, ending, status, alone FROM known "
+                "WHERE digest = ?",
+                (digest,),
+            ).fetchone()
+        if row is not None:
+            place, *fields = row
+            known = Known(*fields)
+            if self._found[place >> 3] & 1 << (place & 7):
+                return False, None
+            self._found[place >> 3] |= 1 << (place & 7)
+            if known.status is not None:
+                self._was_elsewhere(place)
+            return True, known
+        if digest in self._new or (self._new_on_disk and self._is_on_disk(digest)):
             return False, None
-        self._found.add(digest)
-        if len(self._found) >= FOUND_IN_MEMORY:
+        self._new.add(digest)
+        if len(self._new) >= FOUND_IN_MEMORY:
             self._spill()
-        if not self.items:
-            return True, None
-        row = self.connection.execute(
-            "SELECT item, input_hash, attempts, lost, ending, status, alone FROM known "
-            "WHERE digest = ?",
-            (digest,),
-        ).fetchone()
-        return True, None if row is None else Known(*row)
+        return True, None
 
-    def _was_found(self, digest: bytes) -> bool:
-        query = "SELECT 1 FROM found WHERE digest = ?"
+    def _was_elsewhere(self, place: int) -> None:
+        """Go on from another place if the items seem to; seldom, if they come in any order."""
+        self._elsewhere += 1
+        if self._fetched and self._elsewhere >= self._patience:
+            self._elsewhere = 0
+            self._patience *= 2
+            self._fetched = place
+            self._ahead.clear()
+            self._fetch()
+
+    def _is_on_disk(self, digest: bytes) -> bool:
+        query = "SELECT 1 FROM new WHERE digest = ?"
         return self.connection.execute(query, (digest,)).fetchone() is not None
 
     def _spill(self) -> None:
         """Move the set to disk, sorted: ten times as fast as one by one."""
         self.connection.execute("BEGIN")
-        rows = [(digest,) for digest in sorted(self._found)]
-        self.connection.executemany("INSERT INTO found VALUES (?)", rows)
+        rows = [(digest,) for digest in sorted(self._new)]
+        self.connection.executemany("INSERT INTO new VALUES (?)", rows)
         self.connection.execute("COMMIT")
-        self._found.clear()
-        self._found_on_disk = True
+        self._new.clear()
+        self._new_on_disk = True
 
     def close(self) -> None:
         """Drop it and its file."""

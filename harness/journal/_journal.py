@@ -255,7 +255,7 @@ class Journal(JournalEffects):
                     for one in (known[1:], row)
                 )
                 self._compare(name, before, now, tell)
-            index = KeyIndex()
+            index = KeyIndex(glimpses_failed=not self.retry_failed)
             self._indexes.add(index)
             batch, session, origin, forgotten, parked = await self._writer.ask(
                 partial(

@@ -61,7 +61,8 @@ def items_of_batch(
 ) -> tuple[str, Row]:
     """Return the query for a batch's items, in the order of `harness.journal._index.COLUMNS`.
 
-    An item whose input changed appears more than once; the newest comes last.
+    They come in the order in which they were recorded. An item whose input changed appears more
+    than once; the newest comes last.
 
     Args:
       batch: The number of the batch.
@@ -81,13 +82,13 @@ def items_of_batch(
     query = f"""
       SELECT i.digest, i.id, i.input_hash, coalesce(h.attempts, 0),
         CASE WHEN h.latest > coalesce(h.final, 0) THEN h.lost ELSE 0 END, h.final, f.status,
-        coalesce(l.alone, 0)
+        coalesce(l.alone, 0), i.key
       FROM harness_items i
       LEFT JOIN ({history}) h ON h.item = i.id
       LEFT JOIN ({alone}) l ON l.item = i.id
       LEFT JOIN harness_endings f ON f.id = h.final
       WHERE i.id >= ? AND i.batch = ?{of["i"]}
-      ORDER BY i.digest, i.id
+      ORDER BY i.id
     """
     return query, (first_item, batch)
 

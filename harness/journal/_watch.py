@@ -144,11 +144,12 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
     session, session_event, _, started_at, _, _ = sessions[-1]
 
     ours = f"(SELECT id FROM harness_sessions WHERE batch = {int(batch)})"
-    [(ok, recent, ended, tokens, cost_usd)] = backend.fetch(
+    [(ok, recent, ended, unstarted, tokens, cost_usd)] = backend.fetch(
         f"""
         SELECT sum(CASE WHEN e.final = 1 AND e.status = 'ok' THEN 1 ELSE 0 END),
           sum(CASE WHEN e.final = 1 AND e.session = ? AND e.ended_at >= ? THEN 1 ELSE 0 END),
           sum(CASE WHEN e.attempt IS NOT NULL AND e.session = ? THEN 1 ELSE 0 END),
+          sum(CASE WHEN e.status = 'unstarted' THEN 1 ELSE 0 END),
           sum(e.tokens), sum(e.cost_usd)
         FROM harness_endings e WHERE e.id >= {first_event} AND e.session IN {ours}
         """,
@@ -216,7 +217,7 @@ def progress_of(backend: Backend, batch: int, name: str) -> BatchProgress:
         in_flight=in_flight,
         oldest=oldest,
         per_second=int(recent or 0) / max(1.0, min(RECENT_SECONDS, now - started_at)),
-        attempts=int(attempts),
+        attempts=int(attempts) - int(unstarted or 0),
         tokens=int(tokens or 0),
         cost_usd=float(cost_usd or 0),
         expected=expected,

@@ -24,6 +24,7 @@ ENDINGS = [
     Ending(status="failed", error_type="KeyError", error_message="no"),
     Ending(status="timed_out", error_type="AttemptTimeout", error_message="late"),
     Ending(status="cancelled"),
+    Ending(status="unstarted"),
 ]
 
 

@@ -176,6 +176,21 @@ class MemoryBatch:
         self._entries[kept.number] = entry
         return entry
 
+    def glimpse(self, key: Any) -> tuple[Any, ...] | None:
+        place = (type(key), key)
+        kept = self._journal.items.get(place)
+        if kept is None or kept.ending is None or place in self._found:
+            return None
+        if kept.ending.status != "ok" and self._journal.retry_failed:
+            return None
+        self._found.add(place)
+        return ("glimpsed", key)
+
+    def kept_entry(self, key: Any, glimpse: Any, item: Any, kept: Any = None) -> Entry:
+        assert glimpse == ("glimpsed", key)
+        self._found.remove((type(key), key))
+        return self.find(key, item, kept)
+
     def encode(self, value: Any, step: str | None = None) -> tuple[str, Any]:
         try:
             text = json.dumps(value)
