@@ -145,7 +145,7 @@ docs: .venv/.installed
 	$(BIN)/python -m sphinx -W --keep-going -q -E -b html docs docs/_build/html
 
 wheel: .venv/.installed
-	.ci/wheel
+	.ci/wheel $(if $(HARNESS_FULL),--tutorial)
 
 # Most of the tests on the oldest trio, attrs and outcome that pyproject.toml allows.
 oldest: .venv-oldest/.installed

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+_CallT = TypeVar("_CallT", bound=Callable[..., Any])
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> float:
@@ -131,11 +134,46 @@ def says_near_options(cls: type[_T]) -> type[_T]:
     return cls
 
 
-def _unknown_option(name: str, takes: Callable[..., None], options: Iterable[str]) -> str | None:
+def says_where_options_are(elsewhere: Mapping[str, str]) -> Callable[[_CallT], _CallT]:
+    """Have a function do the same, where what was meant may belong to one of its arguments.
+
+    Args:
+      elsewhere: What to write instead, by the option that the function doesn't have.
+    """
+
+    def decorate(takes: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            try:
+                return takes(*arguments, **options)
+            except TypeError:
+                words = _unknown_option(takes.__name__, takes, options, elsewhere)
+                if words is None:
+                    raise
+                raise TypeError(words) from None
+
+        if not inspect.iscoroutinefunction(takes):
+            return functools.wraps(takes)(call)
+
+        @functools.wraps(takes)
+        async def call_and_wait(*arguments: Any, **options: Any) -> Any:
+            return await call(*arguments, **options)
+
+        return call_and_wait
+
+    return decorate
+
+
+def _unknown_option(
+    name: str,
+    takes: Callable[..., Any],
+    options: Iterable[str],
+    elsewhere: Mapping[str, str] = _NOWHERE,
+) -> str | None:
     """Say which of ``options`` there isn't, and what was meant; None if there are all."""
     parameters = inspect.signature(takes).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
+    # The first is the object itself, or what a function is about.
     known = [
         one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
     ][1:]
@@ -143,6 +181,8 @@ def _unknown_option(name: str, takes: Callable[..., None], options: Iterable[str
     if unknown is None:
         return None
     near = _nearest(unknown, known)
+    if unknown in elsewhere:
+        return f"{name}() has no option {unknown!r}; write {elsewhere[unknown]}"
     what = f"did you mean {near!r}?" if near else f"it takes {', '.join(known)}"
     return f"{name}() has no option {unknown!r}; {what}"
 

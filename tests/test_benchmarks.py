@@ -1,15 +1,20 @@
 """The benchmarks run, print all their rows, and keep the design's budgets."""
 
 import importlib
+import json
+import platform
 import random
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import _peers
+from benchmarks import __main__ as command
+from benchmarks import _pages, _peers, _pictures, _record, _scaling
 from benchmarks.__main__ import line, names
 from benchmarks._measure import (
     Measured,
@@ -240,6 +245,115 @@ def test_times_are_written_in_the_unit_that_suits_them() -> None:
     """A column of ``0.00`` compares nothing."""
     seconds = (14e-9, 999e-9, 4.25e-6, 0.219, 61.0)
     assert [in_words(s) for s in seconds] == ["14.0 ns", "999 ns", "4.2 µs", "219 ms", "61.0 s"]
+
+
+# What is recorded, drawn and written of it -------------------------------------------------------
+
+
+def row(what: str, median: float, *, sign: str = "≤", limit: float = 2.0) -> dict[str, Any]:
+    measured = Measured(median, median - 0.1, median + 0.1)
+    make = at_most if sign == "≤" else at_least
+    return _record.row_as_json("memory", make(what, limit, measured, note="4 µs"))
+
+
+def test_a_record_says_of_which_code_and_machine_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the names of the machine, of its folders, or of who is logged in."""
+    monkeypatch.setattr(
+        "benchmarks.memory.rows",
+        lambda *, quick: [at_most("a / b", 1.5, Measured(2.0, 1.9, 2.2), note="2 µs")],
+    )
+    monkeypatch.setattr(_record, "HISTORY", tmp_path / "history.jsonl")
+    monkeypatch.setattr(sys, "argv", ["", "memory", "--json", str(tmp_path / "a"), "--history"])
+    command.main()
+    command.main()
+    assert "a / b" in capsys.readouterr().out
+    record = json.loads((tmp_path / "a").read_text())
+    assert record["rows"] == [
+        {
+            "benchmark": "memory",
+            "what": "a / b",
+            "unit": "×",
+            "median": 2.0,
+            "low": 1.9,
+            "high": 2.2,
+            "budget": ["≤", 1.5],
+            "keeps": False,
+            "note": "2 µs",
+        }
+    ]
+    assert record["versions"].keys() >= {"trio-harness", "trio", "attrs", "outcome"}
+    assert record["machine"].keys() == {"system", "architecture", "processors", "memory_gib"}
+    first, second = _record.history()
+    assert first == second
+    assert first["rows"][0].keys() == record["rows"][0].keys() - {"note"}
+    text = json.dumps(record)
+    assert str(ROOT) not in text
+    assert platform.node() not in text
+
+
+def test_what_is_used_of_a_budget_is_a_share_either_way() -> None:
+    assert _record.share_of_budget(row("a", 1.0)) == 0.5
+    assert _record.share_of_budget(row("a", 4.0, sign="≥")) == 0.5
+    assert _record.share_of_budget(_record.row_as_json("m", not_installed("a", at_most=1))) is None
+
+
+@pytest.mark.slow
+def test_pictures_are_the_same_for_the_same_record_and_load_nothing() -> None:
+    """Light and dark; else every run of the command would be a change."""
+    rows = [row("a / b", 1.0), row("c / d", 3.0)]
+    record = {"date": "2026-11-30", "commit": "abc", "rows": rows}
+    point = {"part": "items", "name": "harness", "seconds": 2e-5, "bytes": 0.0}
+    scaling = [{**point, "count": count} for count in (1, 10)]
+
+    def drawn() -> dict[str, str]:
+        return (
+            _pictures.of_run(record)
+            | _pictures.of_history([record, record])
+            | _pictures.of_scaling(scaling, "items", "seconds", title="time", unit=1e-6)
+        )
+
+    pictures = drawn()
+    assert pictures == drawn()
+    names = ("budgets", "history", "scaling-items-seconds")
+    assert set(pictures) == {f"{name}-{look}.svg" for name in names for look in ("light", "dark")}
+    for text in pictures.values():
+        assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+        assert not re.search(r"<script[^>]+href|url\(http|@import", text)
+    assert "a / b" in pictures["budgets-light.svg"]
+
+
+@pytest.mark.slow
+def test_the_pages_are_those_of_their_records() -> None:
+    """`python -m benchmarks page` writes them. Pictures differ from one pygal to the next."""
+    for path, text in _pages.pages().items():
+        assert path.exists(), "run: python -m benchmarks page"
+        if path.suffix == ".md":
+            assert path.read_text(encoding="utf-8") == text, "run: python -m benchmarks page"
+
+
+def test_scaling_is_measured_for_each_library_alike() -> None:
+    for case in _scaling.CASES:
+        if case.on and not (_peers.MISSING and case.name.startswith(("aio", "anyio"))):
+            found = _scaling.measured(case, 10)
+            assert 0 < found["seconds"] < 1, case
+            assert found["bytes"] >= 0
+
+
+def test_a_case_that_would_take_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand tasks may fit, and a million not."""
+    asked = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        asked.append(count := int(command[-1]))
+        each = {"seconds": 1e-6, "bytes": 200.0 * count}
+        return subprocess.CompletedProcess(command, 0, json.dumps(each), "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    points = list(_scaling._points(0, _scaling.CASES[0], 10**9))
+    assert asked == [1, 10, 100, 1_000]
+    assert [point["count"] for point in points] == asked
 
 
 ASSERTED = [name for name in names() if name != "agent_frameworks"]  # They have no budgets.

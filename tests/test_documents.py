@@ -296,6 +296,20 @@ def test_a_change_says_its_kind_in_its_name(change: Path) -> None:
         assert change.read_text(encoding="utf-8").strip()
 
 
+def test_a_change_is_short_and_told_once() -> None:
+    """The changelog is read by people who look for what concerns them."""
+    told: dict[str, str] = {}
+    for change in CHANGES:
+        text = change.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 12, f"{change.name} is long: keep what users must know"
+        for sentence in re.split(r"(?<=[.:])\s+", text):
+            words = " ".join(sentence.split())
+            if len(words) > 60 and not words.startswith("See "):
+                assert words not in told, f"{change.name} and {told[words]} say the same"
+                told[words] = change.name
+    assert len(told) > 500
+
+
 @pytest.mark.parametrize("page", PROSE, ids=name_of)
 def test_prose_wraps_at_100_columns(page: Path) -> None:
     """Diffs and editors show whole lines. Code, tables and what can't be broken may be longer."""

@@ -196,6 +196,9 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("cli", "harness.limits._other_processes"): (
         "a batch says in its own words that another keeps limits beside it"
     ),
+    ("cluster", "harness.limits._across_processes._look"): (
+        "a limiter on a server looks like one in a file"
+    ),
     ("cli", "harness.fanout._watch"): "the command line has a bar of its own, and hides others",
     ("cli", "harness.observe._live"): "a batch shows what it counts itself",
     ("cli", "harness.observe._forecast"): (

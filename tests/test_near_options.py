@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 import harness
-from harness import agents, limits, models, policies, shared, testing
+from harness import agents, flow, limits, models, policies, shared, testing
 from harness._arguments import says_near_options
 from harness.testing import provider
 
@@ -61,6 +61,50 @@ def test_the_nearest_option_is_named(call: Callable[..., Any], misspelt: str, me
 def test_where_nothing_is_near_all_there_are_are_named() -> None:
     with pytest.raises(TypeError, match=r"Hedge\(\) has no option 'zzz'; it takes after, percent"):
         policies.Hedge(zzz=1)  # type: ignore[call-arg]
+
+
+async def answer(item: int) -> int:
+    return item
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("timeout", "each=harness.Attempt(timeout=...)"),
+        ("limiter", "each=harness.Attempt(limiter=...)"),
+        ("retries", "each=harness.Attempt(retry=harness.Retry(3))"),
+        ("max_at_once", "limit=..."),
+        ("return_exceptions", "policy=harness.BestEffort()"),
+    ],
+)
+async def test_what_belongs_to_an_attempt_is_shown_where_it_is_missed(
+    option: str, instead: str
+) -> None:
+    """Who comes from another library writes it where that has it."""
+    fan_out: Any = harness.fan_out
+    open_fan_out: Any = harness.open_fan_out
+    calls: list[Any] = [open_fan_out, flow.stage, flow.track]
+    words = f"() has no option {option!r}; write {instead}"
+    with pytest.raises(TypeError) as caught:
+        await fan_out(answer, [1], **{option: 5})
+    assert str(caught.value) == f"fan_out{words}"
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call(*([answer, [1]] if call is open_fan_out else [answer]), **{option: 5})
+        assert str(caught.value) == f"{call.__name__}{words}"
+
+
+async def test_a_call_that_explains_its_options_is_as_it_was() -> None:
+    """Also what it says of bad values, and of one argument too few."""
+    assert inspect.iscoroutinefunction(harness.fan_out)
+    assert list(inspect.signature(harness.fan_out).parameters)[:2] == ["fn", "items"]
+    assert (await harness.fan_out(answer, [1, 2], limit=1)).values() == [1, 2]
+    with pytest.raises(TypeError, match="witin"):
+        await harness.fan_out(answer, [1], witin=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'items'"):
+        await harness.fan_out(answer)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="takes items as an iterable"):
+        harness.open_fan_out(answer, 5)  # type: ignore[arg-type]
 
 
 @says_near_options

@@ -41,9 +41,8 @@ class HistoryView:
     last_usage: Usage
     """What its last request used; zeros before the first."""
 
-    window: int | None
-    """The model's context window in tokens, its attribute ``context_tokens``; None if it doesn't
-    say."""
+    context_tokens: int | None
+    """The model's context window, its attribute of the same name; None if it doesn't say."""
 
     _spend: Callable[[Usage], None] = attrs.field(alias="spend")
 
@@ -132,12 +131,12 @@ def summarise(
     async def shorten(messages: tuple[Message, ...], view: HistoryView) -> Sequence[Message]:
         most = above_tokens
         if most is None:
-            if view.window is None:
+            if view.context_tokens is None:
                 raise ValueError(
                     "summarise() doesn't know how long a history may be, because the model says no "
                     "context_tokens; give it that, or write summarise(model, above_tokens=100_000)"
                 )
-            most = int(view.window * SHARE_OF_WINDOW)
+            most = int(view.context_tokens * SHARE_OF_WINDOW)
         if view.tokens(messages) <= most:
             return messages
         cut = _start_of_last(messages, keep_turns)

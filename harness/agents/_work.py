@@ -390,7 +390,7 @@ class Work:
             run=run,
             usage=self._earlier_usage + self._usage,
             last_usage=self._last_usage,
-            window=getattr(self._setup.model, "context_tokens", None),
+            context_tokens=getattr(self._setup.model, "context_tokens", None),
             spend=self._spend,
         )
         start = max(self._covered, self._skipped)

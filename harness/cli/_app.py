@@ -28,6 +28,11 @@ for command in (
     ),
     completion,
     LaterCommand("diff", "harness.cli._diff:diff", "Compare two finished batches, item by item."),
+    LaterCommand(
+        "doctor",
+        "harness.cli._doctor:doctor",
+        "Say what is installed, what works here, and what a limiter or journal holds.",
+    ),
     LaterCommand("dump", "harness.cli._top:dump", "Print the runs of a running program."),
     LaterCommand(
         "eval",

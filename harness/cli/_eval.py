@@ -281,7 +281,7 @@ def _write(options: EvalOptions, evaluation: Evaluation) -> None:
             evaluation.write(options.output)
         if options.svg is not None:
             parts = {"all": evaluation} if options.group is None else evaluation.by_group()
-            named("harness.evals:write_chart")(options.svg, parts, title=evaluation.name)
+            named("harness.evals:write_chart")(parts, options.svg, title=evaluation.name)
         if options.inspect_log is not None:
             named("harness.evals:write_inspect_log")(
                 evaluation, options.inspect_log, model=options.model or "none/none"

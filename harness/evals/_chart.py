@@ -22,8 +22,8 @@ for _finder in [one for one in sys.meta_path if type(one).__module__ == "pygal"]
 
 
 def write_chart(
-    path: str | os.PathLike[str],
     evaluations: Mapping[Any, Evaluation],
+    path: str | os.PathLike[str],
     *,
     title: str = "",
     level: float = LEVEL,
@@ -33,15 +33,21 @@ def write_chart(
     The file is whole: it loads nothing from elsewhere.
 
     Args:
-      path: The file.
       evaluations: By name, such as `Evaluation.by_group` or `Sweep.evaluations`.
+      path: The file.
       title: What is written above.
       level: The confidence of the intervals.
 
     Raises:
+      TypeError: if ``evaluations`` is no mapping, such as the file in its place.
       ValueError: if there are no evaluations.
       OSError: if it can't be written.
     """
+    if not isinstance(evaluations, Mapping):
+        raise TypeError(
+            "write_chart(evaluations, path) takes evaluations by name, such as "
+            f"evaluation.by_group(), and then the file, not {evaluations!r}"
+        )
     if not evaluations:
         raise ValueError("there are no evaluations to draw; give at least one")
     names = ["/".join(one) if isinstance(one, tuple) else str(one) for one in evaluations]

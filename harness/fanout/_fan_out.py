@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from harness._arguments import says_where_options_are
 from harness._outside_trio import refuse_outside_trio
 from harness.fanout._assemble import engine_for
 from harness.fanout._engine import Work
 from harness.fanout._job import Job
 from harness.fanout._join import Join
 from harness.fanout._limit import ChangingLimit
-from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
+from harness.fanout._plan import ELSEWHERE, FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, by_index
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
@@ -27,6 +28,7 @@ ItemT = TypeVar("ItemT")
 T = TypeVar("T")
 
 
+@says_where_options_are(ELSEWHERE)
 async def fan_out(
     fn: Callable[[ItemT], Awaitable[T]],
     items: Iterable[ItemT] | AsyncIterable[ItemT],

@@ -31,6 +31,14 @@ FAIL_FAST = FailFast()
 LIMIT = 100
 """Items in flight by default: many for a provider, few for a machine."""
 
+ELSEWHERE = {
+    **{name: f"each=harness.Attempt({name}=...)" for name in attrs.fields_dict(Attempt)},
+    **dict.fromkeys(("retries", "attempts"), "each=harness.Attempt(retry=harness.Retry(3))"),
+    **dict.fromkeys(("concurrency", "max_concurrency", "max_at_once", "max_workers"), "limit=..."),
+    "return_exceptions": "policy=harness.BestEffort()",
+}
+"""What to write for options that others have, or that belong to an attempt."""
+
 
 class Books(NamedTuple):
     """The parts of an engine that know a journal."""

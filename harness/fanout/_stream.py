@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from harness._arguments import check_key
+from harness._arguments import check_key, says_where_options_are
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import refuse_outside_trio
 from harness._words import repr_of
@@ -27,7 +27,7 @@ from harness.fanout._engine import Work
 from harness.fanout._job import Job
 from harness.fanout._join import Join
 from harness.fanout._limit import ChangingLimit
-from harness.fanout._plan import FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
+from harness.fanout._plan import ELSEWHERE, FAIL_FAST, LIMIT, FanOutJournal, Plan, check_function
 from harness.fanout._result import Result, Results, Summary, Tally, by_index
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
@@ -45,6 +45,7 @@ READS_PER_CHECKPOINT = 64
 """A reader that always finds a result ready still lets other tasks run once in this many."""
 
 
+@says_where_options_are(ELSEWHERE)
 def open_fan_out(
     fn: Callable[[ItemT], Awaitable[T]],
     items: Iterable[ItemT] | AsyncIterable[ItemT],

@@ -9,9 +9,9 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 import attrs
 
-from harness._arguments import check_count, check_seconds
+from harness._arguments import check_count, check_seconds, says_where_options_are
 from harness.fanout import Drop
-from harness.fanout._plan import LIMIT, check_each
+from harness.fanout._plan import ELSEWHERE, LIMIT, check_each
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
@@ -120,6 +120,7 @@ def stage(
     each: Attempt | Callable[[In], Attempt] = ONE_ATTEMPT,
     batch: None = None,
 ) -> Stage[In, Out, One]: ...
+@says_where_options_are(ELSEWHERE)
 def stage(
     fn: StageFunction,
     *,

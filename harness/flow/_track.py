@@ -7,8 +7,8 @@ from typing import Generic
 
 import attrs
 
-from harness._arguments import check_count
-from harness.fanout._plan import check_each
+from harness._arguments import check_count, says_where_options_are
+from harness.fanout._plan import ELSEWHERE, check_each
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.flow._stage import (
     EachItem,
@@ -43,6 +43,7 @@ class Track(Generic[In_contra, Out_co]):
     """The track that an item goes to if it fails here; None: it has failed."""
 
 
+@says_where_options_are(ELSEWHERE)
 def track(
     fn: TrackFunction[In, Out],
     *,

@@ -21,14 +21,14 @@ BESIDE = ("", "-wal", "-journal", "-lock")
 """Files a journal of that name would have; ``-shm`` means nothing without a WAL."""
 
 
-def backup_journal(source: str | os.PathLike[str], dest: str | os.PathLike[str]) -> int:
+def backup_journal(source: str | os.PathLike[str], output: str | os.PathLike[str]) -> int:
     """Copy a journal file to a new one, as of one moment, even while a batch writes to it.
 
     The copy is complete in one file. It appears under its name once it is on disk.
 
     Args:
       source: The journal's file.
-      dest: The file to create. Nothing may have that name.
+      output: The file to create. Nothing may have that name.
 
     Returns:
       How large the copy is, in bytes.
@@ -36,9 +36,9 @@ def backup_journal(source: str | os.PathLike[str], dest: str | os.PathLike[str])
     Raises:
       JournalMissingError: if there is no journal ``source``.
       JournalFormatError: if it is no journal, or damaged.
-      JournalError: if ``dest`` already exists or can't be written, or ``source`` is on a server.
+      JournalError: if ``output`` already exists or can't be written, or ``source`` is on a server.
     """
-    copy = Path(os.path.abspath(dest))
+    copy = Path(os.path.abspath(output))
     _refuse_existing(copy)
     with closing(open_for_reading(os.fspath(source))) as backend:
         if not isinstance(backend, SqliteBackend):

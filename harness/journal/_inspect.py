@@ -124,8 +124,8 @@ class KeptRecord:
     name: str
     """The logger, the class of the note, the role of the message, or the name of the file."""
 
-    run: str
-    """The path of the run it came from."""
+    run_path: str
+    """The run it came from."""
 
     kept_at: float
     """When that was, in seconds since the epoch."""
@@ -161,6 +161,8 @@ class JournalReader:
         self._backend = backend
         self.name: str = backend.name
         """The path of the file, or the address of the database without its password."""
+        self.format_version: int | None = backend.version()
+        """The version of its tables."""
 
     def batches(self) -> list[BatchInfo]:
         """Return the batches, in the order they were made."""
@@ -309,7 +311,7 @@ class JournalReader:
             yield KeptRecord(
                 kind=kind,
                 name=name,
-                run=run,
+                run_path=run,
                 kept_at=kept_at,
                 text=text,
                 content=None if content is None else bytes(content),

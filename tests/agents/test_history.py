@@ -82,7 +82,7 @@ async def test_a_summary_is_asked_for_by_the_window_of_the_model() -> None:
         await agent.run("count")
     model.context_tokens = 1_000  # type: ignore[attr-defined]
     await agent.run("count")
-    assert [one.window for one in seen] == [None, 1_000, 1_000, 1_000]
+    assert [one.context_tokens for one in seen] == [None, 1_000, 1_000, 1_000]
     assert [one.usage.total for one in seen[1:]] == [0, 12, 24]
     assert seen[-1].last_usage == Usage(10, 2)
 
@@ -113,7 +113,7 @@ async def test_a_processor_is_told_the_window_that_the_model_was_given(
         pass
 
     def history(messages: tuple[Message, ...], view: HistoryView) -> tuple[Message, ...]:
-        raise Seen(view.window)
+        raise Seen(view.context_tokens)
 
     with pytest.raises(Seen) as caught:
         await Agent("a", model=model, history=history).run("hi")

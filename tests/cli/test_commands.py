@@ -155,6 +155,8 @@ print(*sorted({name for name in folders - always if name[0] != "_"} | dear))
             "batch agent.py:echo --input in.txt --output out.jsonl --journal run.db",
             "journal limits observe rich.console shared",
         ),
+        ("doctor --help", ""),
+        ("doctor", ""),
         ("dump --help", "limits observe rich.console"),
         ("top --help", "limits observe rich.console"),
         ("journal show run.db", "journal shared"),

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import coredis
 import pytest
@@ -45,6 +46,40 @@ def _collected() -> Iterator[None]:
     """Let what a test has left behind be found while its own filter of warnings holds."""
     yield
     gc.collect()
+
+
+@pytest.mark.slow
+def test_doctor_lists_the_limiters_on_a_server(
+    redis_server: RedisServer, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def use() -> None:
+        async with (
+            FleetLimiter(redis_server.address, f"{name} a", requests_per_minute=60) as first,
+            FleetLimiter(redis_server.address, f"{name} b", concurrent=2) as second,
+            second.reserve(),
+        ):
+            first.change(requests_per_minute=30)
+            first.pause(100)
+            while await trio.to_thread.run_sync(look) != (30, 1):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            [one, other] = found()
+            assert 90 < one["paused_seconds"] < 120
+            assert other["concurrent"] == 2
+            assert [holder["is_alive"] for holder in other["holders"]] == [True]
+
+    def look() -> tuple[float, int]:
+        assert main(["doctor", redis_server.address, "--json"]) == 0
+        seen[:] = json.loads(capsys.readouterr().out)["looked_at"]
+        one, other = found()
+        return one["limits"][0]["amount"], other["in_flight"]
+
+    def found() -> list[dict[str, Any]]:
+        return [limiter for limiter in seen if limiter.get("name", "").startswith(name)]
+
+    seen: list[dict[str, Any]] = []
+    trio.run(use)
+    assert look() == (30, 0)
+    assert [limiter["holders"] for limiter in found()] == [[], []]
 
 
 @pytest.mark.slow

@@ -236,7 +236,7 @@ def test_no_label_steers_a_terminal_or_breaks_a_picture(tmp_path: Path) -> None:
     evaluation = Evaluation("x", (one,), ("exact",))
     assert "\\x1b[2J\\x00\\ud800\\n<b>" in str(evaluation)
     path = tmp_path / "chart.svg"
-    write_chart(path, evaluation.by_group(), title=label)
+    write_chart(evaluation.by_group(), path, title=label)
     assert "\\x1b[2J" in path.read_text()
     ElementTree.parse(path)
 
@@ -245,7 +245,7 @@ def test_a_chart_has_a_bar_and_an_interval_for_each(tmp_path: Path) -> None:
     """And loads nothing from elsewhere."""
     path = tmp_path / "chart.svg"
     evaluations = {("small", "brief"): scored([True, False] * 5), "large": scored([True] * 10)}
-    write_chart(path, evaluations, title="Two models")
+    write_chart(evaluations, path, title="Two models")
     root = ElementTree.parse(path).getroot()
     classes = [one.get("class") or "" for one in root.iter()]
     assert sum(name == "bar" for name in classes) == 2
@@ -255,7 +255,9 @@ def test_a_chart_has_a_bar_and_an_interval_for_each(tmp_path: Path) -> None:
     assert not [one for one in root.iter() if one.tag.endswith("script") and one.get("href")]
     assert "href" not in path.read_text()
     with pytest.raises(ValueError, match="no evaluations to draw"):
-        write_chart(path, {})
+        write_chart({}, path)
+    with pytest.raises(TypeError, match="and then the file, not 'a"):
+        write_chart("a.svg", evaluations)  # type: ignore[arg-type]
     hooks = [one for one in sys.meta_path if type(one).__module__ == "pygal"]
     assert [one for one in hooks if not hasattr(one, "find_spec")] == []
 

@@ -69,7 +69,7 @@ async def test_each_item_has_what_it_said(journal_path: str, autojump_clock: Moc
             ("note", "dict", "{'done': 3}"),
             ("file", "page.html", f"<p>{key}".encode()),
         ]
-    assert {one.run for one in kept(journal_path)} == {"batch/1"}
+    assert {one.run_path for one in kept(journal_path)} == {"batch/1"}
 
 
 async def test_nothing_but_files_is_kept_unless_it_is_asked_for(
@@ -137,7 +137,7 @@ async def test_what_a_worker_thread_and_runs_below_say_is_the_items(
             logger.info("below")
 
     await session(tmp_path / "run.db", body, 1, logs=ItemLogs())
-    assert [(one.kind, one.run) for one in kept(tmp_path / "run.db")] == [
+    assert [(one.kind, one.run_path) for one in kept(tmp_path / "run.db")] == [
         ("log", "batch/1/below"),
         ("file", "batch/1/below"),
         ("log", "batch/1/below"),
@@ -157,7 +157,7 @@ async def test_only_items_of_the_journal_that_asked_have_their_records(
 
     logger.info("outside")
     await session(tmp_path / "outer.db", outer, 1, logs=ItemLogs())
-    assert [(one.run, one.text) for one in kept(tmp_path / "outer.db")] == [
+    assert [(one.run_path, one.text) for one in kept(tmp_path / "outer.db")] == [
         ("batch/1", "INFO tests.item_logs: outer"),
         ("batch/1/batch/1", "INFO tests.item_logs: inner"),
     ]

@@ -95,3 +95,8 @@ class RedisLink:
         except NoScriptError:  # Then nothing has run.
             said = await self._client.eval(script, keys=keys, args=arguments)
         return cast("list[str]", said)
+
+    async def keys_like(self, pattern: str) -> list[str]:
+        """Return the keys that match a pattern, on all nodes, a few thousand at a time."""
+        assert self._client is not None
+        return [key async for key in self._client.scan_iter(match=pattern, count=1_000)]

@@ -41,22 +41,22 @@ from harness.limits._across_processes._shared_window import RING
 if sys.platform != "win32":
     import fcntl
 
-_HEADER_BYTES = 4096
-_SLOT_BYTES = _HEADER_BYTES // 2
+HEADER_BYTES = 4096
+_SLOT_BYTES = HEADER_BYTES // 2
 _SUM = Struct("II")
 _NO_SUM = (0, 0)
 _MOST_NUMBERS = 500
-_MOST_MEMBERS = 256
+MOST_MEMBERS = 256
 MEMBER_NUMBERS = 16
 """How many numbers there are for a member: its process, its places, what it has not settled."""
-_MOST_NOTES = 500 + _MOST_MEMBERS * MEMBER_NUMBERS  # All members may be found dead at once.
+_MOST_NOTES = 500 + MOST_MEMBERS * MEMBER_NUMBERS  # All members may be found dead at once.
 
 # Where things are, counted in doubles.
 _NOTES, _NOTED_FROM, _FIRST_NOTE = 0, 1, 2
-_BLOCKS = _FIRST_NOTE + 2 * _MOST_NOTES
-_BLOCK_SIZE = 1 + _MOST_NUMBERS
-_MEMBERS = _BLOCKS + 2 * _BLOCK_SIZE
-_CELLS = _MEMBERS + _MOST_MEMBERS * MEMBER_NUMBERS
+BLOCKS = _FIRST_NOTE + 2 * _MOST_NOTES
+BLOCK_SIZE = 1 + _MOST_NUMBERS
+MEMBERS = BLOCKS + 2 * BLOCK_SIZE
+CELLS = MEMBERS + MOST_MEMBERS * MEMBER_NUMBERS
 
 # Whoever holds the lock may have to be given the processor first.
 _TRIES = 10
@@ -77,16 +77,16 @@ class SharedFile:
     def __init__(self, path: Path, *, windows: int) -> None:
         self.path = path.absolute()  # The program may go to another folder.
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        self._size = _HEADER_BYTES + 8 * (_CELLS + windows * 2 * RING)
+        self._size = HEADER_BYTES + 8 * (CELLS + windows * 2 * RING)
         try:
-            self._header_in(os.pread(self._fd, _HEADER_BYTES, 0))  # Before anything is changed.
+            header_in(os.pread(self._fd, HEADER_BYTES, 0), self.path)  # Before anything is changed.
             _make_room(self._fd, self._size)
             self._map = mmap.mmap(self._fd, self._size)
         except BaseException:
             os.close(self._fd)
             raise
-        self.numbers: memoryview[float] = memoryview(self._map)[_HEADER_BYTES:].cast("d")
-        self._newer = _BLOCKS
+        self.numbers: memoryview[float] = memoryview(self._map)[HEADER_BYTES:].cast("d")
+        self._newer = BLOCKS
         self._noted: set[int] = set()
         self._member = -1
         self._member_lock = -1
@@ -109,7 +109,7 @@ class SharedFile:
 
     def cells(self, window: int) -> int:
         """Return where the cells of a window begin."""
-        return _CELLS + window * 2 * RING
+        return CELLS + window * 2 * RING
 
     @property
     def is_gone(self) -> bool:
@@ -133,8 +133,8 @@ class SharedFile:
             except BlockingIOError:
                 os.sched_yield()
                 continue
-            second = _BLOCKS + _BLOCK_SIZE
-            self._newer = second if self.numbers[second] > self.numbers[_BLOCKS] else _BLOCKS
+            second = BLOCKS + BLOCK_SIZE
+            self._newer = second if self.numbers[second] > self.numbers[BLOCKS] else BLOCKS
             if self.numbers[_NOTES]:
                 self._take_back()
             return True
@@ -152,7 +152,7 @@ class SharedFile:
         """Make these the newer block; whatever was poked counts from now on, too."""
         assert len(numbers) <= _MOST_NUMBERS
         view = self.numbers
-        other = 2 * _BLOCKS + _BLOCK_SIZE - self._newer
+        other = 2 * BLOCKS + BLOCK_SIZE - self._newer
         for index, number in enumerate(numbers, other + 1):
             view[index] = number
         view[other] = view[self._newer] + 1
@@ -189,23 +189,7 @@ class SharedFile:
         Raises:
           ValueError: if it is another kind of file.
         """
-        return self._header_in(self._map[:_HEADER_BYTES])
-
-    def _header_in(self, written: bytes) -> dict[str, Any] | None:
-        known: list[dict[str, Any]] = []
-        written = written.ljust(_HEADER_BYTES, b"\0")
-        for start in (0, _SLOT_BYTES):
-            sum_of, text = _SUM.unpack_from(written, start), written[start + _SUM.size :]
-            text = text[: _SLOT_BYTES - _SUM.size].rstrip(b"\0")
-            if sum_of == _NO_SUM:
-                continue  # Never written, or by a process that was killed.
-            if sum_of == (crc32(text), len(text)):
-                known.append(json.loads(text))
-            else:
-                raise ValueError(
-                    f"{str(self.path)!r} isn't the file of a limiter; name a new one, which is made"
-                )
-        return max(known, key=lambda header: header["written"], default=None)
+        return header_in(self._map[:HEADER_BYTES], self.path)
 
     def write_header(self, header: dict[str, Any]) -> None:
         """Say whose limits these are.
@@ -233,7 +217,7 @@ class SharedFile:
     @property
     def own(self) -> int:
         """Where this process's numbers are."""
-        return _MEMBERS + self._member * MEMBER_NUMBERS
+        return MEMBERS + self._member * MEMBER_NUMBERS
 
     def join(self) -> None:
         """Become a member.
@@ -241,8 +225,8 @@ class SharedFile:
         Raises:
           RuntimeError: if there are too many.
         """
-        for member in range(_MOST_MEMBERS):
-            if not self.numbers[_MEMBERS + member * MEMBER_NUMBERS]:
+        for member in range(MOST_MEMBERS):
+            if not self.numbers[MEMBERS + member * MEMBER_NUMBERS]:
                 self._member_lock = os.open(
                     self._lock_path(member), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
                 )
@@ -253,7 +237,7 @@ class SharedFile:
                 self.poke(self.own, os.getpid())
                 return
         raise RuntimeError(
-            f"{_MOST_MEMBERS} processes use {str(self.path)!r}, and that is the most; share one "
+            f"{MOST_MEMBERS} processes use {str(self.path)!r}, and that is the most; share one "
             "limiter among the tasks of each"
         )
 
@@ -267,8 +251,8 @@ class SharedFile:
         dead: list[list[float]] = []
         if self.is_gone:  # So are the locks, of the living too.
             return dead
-        for member in range(_MOST_MEMBERS):
-            start = _MEMBERS + member * MEMBER_NUMBERS
+        for member in range(MOST_MEMBERS):
+            start = MEMBERS + member * MEMBER_NUMBERS
             if not self.numbers[start] or member == self._member:
                 continue
             if not self._is_alive(member):
@@ -280,8 +264,8 @@ class SharedFile:
     def others(self) -> bool:
         """Whether there are other members."""
         return any(
-            self.numbers[_MEMBERS + member * MEMBER_NUMBERS]
-            for member in range(_MOST_MEMBERS)
+            self.numbers[MEMBERS + member * MEMBER_NUMBERS]
+            for member in range(MOST_MEMBERS)
             if member != self._member
         )
 
@@ -309,6 +293,28 @@ class SharedFile:
     def _lock_path(self, member: int) -> str:
         # With the number of the file's inode, so that one which replaces it has locks of its own.
         return f"{self.path}.{os.fstat(self._fd).st_ino}.{member}"
+
+
+def header_in(written: bytes, path: Path) -> dict[str, Any] | None:
+    """Return what a file's first bytes say of it; ``None`` if the file is new.
+
+    Raises:
+      ValueError: if it is another kind of file.
+    """
+    known: list[dict[str, Any]] = []
+    written = written.ljust(HEADER_BYTES, b"\0")
+    for start in (0, _SLOT_BYTES):
+        sum_of, text = _SUM.unpack_from(written, start), written[start + _SUM.size :]
+        text = text[: _SLOT_BYTES - _SUM.size].rstrip(b"\0")
+        if sum_of == _NO_SUM:
+            continue  # Never written, or by a process that was killed.
+        if sum_of == (crc32(text), len(text)):
+            known.append(json.loads(text))
+        else:
+            raise ValueError(
+                f"{str(path)!r} isn't the file of a limiter; name a new one, which is made"
+            )
+    return max(known, key=lambda header: header["written"], default=None)
 
 
 def _make_room(fd: int, size: int) -> None:

@@ -56,9 +56,9 @@ _RETRY_SECONDS = 0.001
 _PATIENCE_SECONDS = 10.0
 _VIRTUAL = "virtual"
 
-_WINDOW_NUMBERS = 4
-_PAUSE_NUMBERS = 7
-_HEALTH_NUMBERS = 3
+WINDOW_NUMBERS = 4
+PAUSE_NUMBERS = 7
+HEALTH_NUMBERS = 3
 
 
 class SharedGrants(Grants):
@@ -90,10 +90,10 @@ class SharedGrants(Grants):
         self._unsettled_before = [0.0] * len(self.meters)
         self._numbers_in_all = (
             2
-            + _PAUSE_NUMBERS
-            + _HEALTH_NUMBERS
+            + PAUSE_NUMBERS
+            + HEALTH_NUMBERS
             + METER_NUMBERS * len(self.meters)
-            + _WINDOW_NUMBERS * len(self._windows)
+            + WINDOW_NUMBERS * len(self._windows)
         )
         self._buried_at = self._looked_at = -inf
 
@@ -194,11 +194,11 @@ class SharedGrants(Grants):
         """Count what was used under limits of another kind as used just now."""
         now = current_time()
         old = [(name, period) for name, _, period in header["rates"]]
-        windows = 2 + _PAUSE_NUMBERS + _HEALTH_NUMBERS + METER_NUMBERS * len(old)
-        each = _WINDOW_NUMBERS * (2 if header["headroom"] < 1 else 1)
+        windows = 2 + PAUSE_NUMBERS + HEALTH_NUMBERS + METER_NUMBERS * len(old)
+        each = WINDOW_NUMBERS * (2 if header["headroom"] < 1 else 1)
         numbers = file.read(windows + each * len(old))
         if same_clock:
-            self.pauses.restore(tuple(numbers[2 : 2 + _PAUSE_NUMBERS]), self._shift)
+            self.pauses.restore(tuple(numbers[2 : 2 + PAUSE_NUMBERS]), self._shift)
         for meter in self.meters:
             if (limit := (meter.name, meter.rate.period)) in old:
                 used = numbers[windows + each * old.index(limit)]
@@ -239,12 +239,12 @@ class SharedGrants(Grants):
         places, in_flight = take(2)
         self.places = None if places < 0 else int(places)
         self.in_flight = self._in_flight_before = int(in_flight)
-        self.pauses.restore(tuple(take(_PAUSE_NUMBERS)), self._shift)
-        self.state.health.restore(tuple(take(_HEALTH_NUMBERS)), self._shift)
+        self.pauses.restore(tuple(take(PAUSE_NUMBERS)), self._shift)
+        self.state.health.restore(tuple(take(HEALTH_NUMBERS)), self._shift)
         for meter in self.meters:
             meter.restore(tuple(take(METER_NUMBERS)), self._shift)
         for window in self._windows:
-            window.restore(tuple(take(_WINDOW_NUMBERS)))
+            window.restore(tuple(take(WINDOW_NUMBERS)))
         self._unsettled_before = [meter.unsettled for meter in self.meters]
 
     def _commit(self, file: SharedFile) -> None:
@@ -521,6 +521,11 @@ def _clock() -> str:
     """Return what identifies the clock: the time since the machine was started, or a test's run."""
     if not is_real(trio.lowlevel.current_clock()):
         return f"{_VIRTUAL} {os.getpid()} {id(current_trio_token())}"
+    return machine_clock()
+
+
+def machine_clock() -> str:
+    """Return what identifies the time since this machine was started."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
