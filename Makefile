@@ -46,7 +46,7 @@ check check-full: export HARNESS_RAY ?= required
 check check-full: export HARNESS_BROWSER ?= $(shell \
 	[ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || echo required)
 
-.PHONY: help demo model test quick long test-core check check-full clean coverage types-mypy \
+.PHONY: compare help demo model test quick long test-core check check-full clean coverage types-mypy \
 	layers documents $(GATES)
 
 help:
@@ -57,6 +57,7 @@ help:
 	@echo "make long        what 'make test' leaves out, but for the ratios of times"
 	@echo "make model       install a small local model, for the tests of one"
 	@echo "make test-core   the tests of the core alone"
+	@echo "make compare     run docs/comparison.md's programs on the peers, in .venv-compare"
 	@echo "make check       every gate: $(GATES)"
 	@echo "make check-full  every gate, with full counts, and what the tests reach"
 
@@ -76,6 +77,10 @@ long: .venv/.installed
 test-core: .venv/.installed
 	$(BIN)/python -m pytest $(SPREAD) $(CORE_TESTS) -m "$(SOON)"
 
+# The peers at their newest releases, in an environment that no gate needs.
+compare: .venv-compare/.installed
+	.venv-compare/bin/python -m benchmarks.comparison
+
 check:
 	@MAKE="$(MAKE)" .ci/gates $(ORDER)
 
@@ -83,7 +88,7 @@ check-full:
 	@HARNESS_FULL=1 $(MAKE) --no-print-directory check
 
 clean:
-	rm -rf .venv .venv-oldest .venv-later build dist docs/_build
+	rm -rf .venv .venv-oldest .venv-later .venv-compare build dist docs/_build
 
 # Set-up. A stamp per environment, so that the second run installs nothing. ---------------------
 
@@ -109,6 +114,10 @@ LATER := 3.13
 .venv-later/.installed: pyproject.toml harness/_version.py .ci/install .venv/.installed
 	PYTHON=$$(.ci/later-python $(LATER)) .ci/install .venv-later \
 		--editable '.[cli,provider,local,test]'
+	@touch $@
+
+.venv-compare/.installed: pyproject.toml .ci/install
+	.ci/install .venv-compare --upgrade --editable '.[compare]'
 	@touch $@
 
 model: .venv/.model

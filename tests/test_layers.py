@@ -171,6 +171,7 @@ PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     ("cluster", "harness.fanout._plan"): "it has the arguments of a fan-out, and their defaults",
     ("cluster", "harness.fanout._tries"): "it has the arguments of a fan-out, and their defaults",
     ("cluster", "harness.runs._accounts"): "what a worker spends is spent by the driver's run",
+    ("cluster", "harness.runs._current"): "a log record of a worker belongs to the run here",
     ("cluster", "harness.runs._carry"): (
         "a worker makes the driver's attempt, in a task made for it alone; as a public name it "
         "would let users make runs that no block waits for"

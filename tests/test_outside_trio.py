@@ -21,6 +21,7 @@ from opentelemetry.metrics import NoOpMeter
 import harness
 from harness.agents import Agent, Conversation, open_mcp_tools
 from harness.asyncio_bridge import open_asyncio, run_asyncio
+from harness.budgets import reserve_budget
 from harness.evals import evaluate, sweep
 from harness.fanin import resolve
 from harness.flow import Pipeline, Router
@@ -128,6 +129,7 @@ CALLS: dict[str, Callable[[], Awaitable[Any]]] = {
     "harness.cleanup": entering_plainly(harness.cleanup),
     "harness.dump": calling(harness.dump),
     "harness.run_sync_soon": calling(lambda: harness.run_sync_soon(print)),
+    "harness.budgets.Spending.__aenter__": entering(lambda: reserve_budget(tokens=1)),
     "harness.evals.evaluate": lambda: evaluate(function, [{"input": 1}], scorers=["exact"]),
     "harness.evals.sweep": lambda: sweep(
         function, [{"input": 1}], over={"model": ["small"]}, scorers=["exact"]
@@ -215,6 +217,10 @@ NEED_NO_WORDS = {
     "harness.models.Model.complete": "a protocol",
     "harness.models.Model.stream": "a protocol",
     "harness.policies.ReservingLimiter.reserve": "a protocol",
+    "harness.shared.AwaitedCounter.add": "a protocol",
+    "harness.shared.AwaitedCounter.read": "a protocol",
+    "harness.shared.AwaitedCounter.try_spend": "a protocol",
+    "harness.shared.AwaitedCounter.wait_for": "a protocol",
     "harness.runs.Run.emit": "needs a run, and says what one outside trio can't do",
     "harness.runs.Subscription.__aenter__": "needs a run",
     "harness.shared.Cache.get": "needs the block of open_cache()",

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+from trio.lowlevel import checkpoint, enable_ki_protection
 
 from harness._arguments import check_count, check_dollars
+from harness._outside_trio import refuse_outside_trio
 from harness.errors import ReservationError
 from harness.runs._accounts import (
     NO_ACCOUNTS,
@@ -85,6 +87,9 @@ def reserve_budget(*, tokens: int | None = None, cost_usd: float | None = None) 
     even by an exception, the estimate stays spent. Without a budget here it costs next to nothing,
     and use is still counted for whoever counts it.
 
+    ``async with`` does the same, and works with a budget that processes share, too, for which a
+    server has to be asked (`harness.cluster.FleetStore.budget`).
+
     Args:
       tokens: The most that the call is likely to use, input and output together. None if unknown:
         then nothing is held, and the call goes ahead while anything is left. 0 if it uses none:
@@ -92,12 +97,20 @@ def reserve_budget(*, tokens: int | None = None, cost_usd: float | None = None) 
       cost_usd: The same in dollars.
 
     Returns:
-      A context manager that reserves on entry, for the run that enters it. It never waits.
+      A context manager that reserves on entry, for the run that enters it. It never waits for what
+      others hold.
 
     Raises:
       TypeError, ValueError: if an amount isn't a number, or is negative.
       BudgetExceeded: on entry, if a budget here has too little left. Nothing is held then.
       RunEndedError: on entry, if the current run has ended.
+      ReservationError: on entry by ``with``, if other processes share a budget here.
+      ConnectionError: on entry by ``async with``, if the server that keeps a budget can't be
+        reached for 10 s.
+
+    Checkpoint: with ``async with``, entering always is one; leaving never.
+
+    Cancellation: nothing is held.
     """
     return Spending(_usage("reserve_budget", tokens, cost_usd))
 
@@ -114,10 +127,7 @@ class Spending:
 
     def __enter__(self) -> Spending:
         """Reserve the estimate, or refuse."""
-        if self._state != "not entered yet":
-            raise ReservationError(
-                f"this reservation of a budget is {self._state}; call reserve_budget() again"
-            )
+        self._refuse_entered()
         accounts, path = current_accounts()
         if accounts.budgets:
             accounts.reserve(self._held, path)
@@ -129,6 +139,23 @@ class Spending:
         """Keep the estimate as spent, unless it was settled or refunded."""
         if self._state == "held":
             self._close(self._held, "left")
+
+    @enable_ki_protection
+    async def __aenter__(self) -> Spending:
+        """Reserve the estimate, or refuse, asking those who share a budget."""
+        self._refuse_entered()
+        refuse_outside_trio("the spending of reserve_budget() was entered")
+        await checkpoint()
+        accounts, path = current_accounts()
+        await accounts.reserve_shared(self._held, path)
+        self._accounts = accounts
+        self._state = "held"
+        return self
+
+    @enable_ki_protection
+    async def __aexit__(self, *_: object) -> None:
+        """Keep the estimate as spent, unless it was settled or refunded."""
+        self.__exit__()
 
     def settle(self, *, tokens: int | None = None, cost_usd: float | None = None) -> None:
         """Replace the estimate with what the call really used.
@@ -168,6 +195,12 @@ class Spending:
         self._state = state
         self._accounts.settle(self._held, used)
         self._accounts = NO_ACCOUNTS
+
+    def _refuse_entered(self) -> None:
+        if self._state != "not entered yet":
+            raise ReservationError(
+                f"this reservation of a budget is {self._state}; call reserve_budget() again"
+            )
 
     def _refuse_unless_held(self, what: str) -> None:
         if self._state != "held":

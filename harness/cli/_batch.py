@@ -40,7 +40,7 @@ from harness.cli._files import (
 from harness.cli._forecast import Terms, before, guess_tokens, in_words, terms_of, tokens_of
 from harness.cli._journal import check_journal, journal_for, known_in_words, totals_in
 from harness.cli._later import named
-from harness.cli._limits import limiter_of, open_limits, other_batch
+from harness.cli._limits import is_limited, limiter_of, open_limits, other_batch
 from harness.cli._lines import LineReader
 from harness.cli._log import logging_to_stderr
 from harness.cli._looked_at import Recording, check_pages, looked_at, recorded
@@ -248,7 +248,11 @@ def _run_into_output(
     *,
     kept: int,
 ) -> tuple[Report, Callable[[str], object]]:
-    limiter = limiter_of(options)
+    is_agent = agent_in(target) is not None
+    if is_agent and is_limited(options) and _in_workers(options):
+        limiter = named("harness.cli._workers:limiter_of_workers")(options, until_the_end)
+    else:
+        limiter = limiter_of(options)
     work = Work(
         function=target,
         policy=policy_named(
@@ -261,7 +265,7 @@ def _run_into_output(
             retry=Retry(options.retry),
             hedge=options.hedge,
             # An agent reserves for each call of its model.
-            limiter=None if agent_in(target) is not None else limiter,
+            limiter=None if is_agent else limiter,
             tokens=tokens_of if isinstance(options.tokens, str) else options.tokens,
         ),
         by_priority=options.priority is not None,
@@ -324,10 +328,10 @@ async def _read_and_run(
     report: Report | None = None
     opened = nullcontext(work.function)
     tracing = nullcontext() if options.trace is None else named(_RECORD)(options.trace)
-    if (agent := agent_in(work.function)) is not None:
+    if _in_workers(options):
+        opened = named("harness.cli._workers:open_workers")(options, work.limiter)
+    elif (agent := agent_in(work.function)) is not None:
         opened = named("harness.cli._agents:open_agent")(options, agent, work.limiter)
-    elif options.workers is not None or options.cluster is not None:
-        opened = named("harness.cli._workers:open_workers")(options)
     try:
         say = display.say if not options.quiet else _say_nothing
         if work.limiter is not None and (other := other_batch(options)) is not None:
@@ -361,6 +365,10 @@ async def _read_and_run(
             raise InputError(str(error)) from error
         report.journal_error = report.journal_error or str(error)
     return report
+
+
+def _in_workers(options: BatchOptions) -> bool:
+    return options.workers is not None or options.cluster is not None
 
 
 def _say_nothing(words: str) -> None: ...

@@ -14,14 +14,21 @@ from harness.limits import Limiter, LimiterStatistics
 from harness.limits._other_processes import other_process
 
 
-def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
-    """Return a limiter for everything that is limited; None if nothing is."""
+def limiter_of(
+    options: BatchOptions | VerifyOptions, shared: str = "harness.cluster:FleetLimiter"
+) -> Limiter | None:
+    """Return a limiter for everything that is limited; None if nothing is.
+
+    Args:
+      options: What the command line says.
+      shared: The class of one that is shared with other processes.
+    """
     if isinstance(options, BatchOptions) and options.fleet is not None:
         where, name = options.fleet, ""
         if "://" in where:
             where, _, name = where.partition("#")
         try:
-            made: Limiter = named("harness.cluster:FleetLimiter")(
+            made: Limiter = named(shared)(
                 where,
                 name or "harness batch",
                 requests_per_minute=options.rpm,
@@ -34,9 +41,14 @@ def limiter_of(options: BatchOptions | VerifyOptions) -> Limiter | None:
     return own_limiter(options)
 
 
+def is_limited(options: BatchOptions | EvalOptions | VerifyOptions) -> bool:
+    """Return whether the command line limits anything."""
+    return not (options.rpm is options.tpm is options.concurrent is None)
+
+
 def own_limiter(options: BatchOptions | EvalOptions | VerifyOptions) -> Limiter | None:
     """Return a limiter that shares nothing with other processes; None if nothing is limited."""
-    if options.rpm is options.tpm is options.concurrent is None:
+    if not is_limited(options):
         return None
     # Without a name, because the same limits may be those of different accounts.
     return Limiter(

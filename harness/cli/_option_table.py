@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 import click
 
+from harness._words import masked
 from harness.cli._errors import InputError
 from harness.cli._record_fields import FieldKind, RecordField
 from harness.cli._records import Format
@@ -196,8 +197,10 @@ def refuse(options: Any, facts: Facts) -> None:
         for refusal in row.refusals:
             is_given = value is not None and value is not False
             if refusal.if_given == is_given and refusal.when(options, facts):
+                # Addresses may have passwords in them.
+                shown = masked(value) if isinstance(value, str) else value
                 raise InputError(
-                    refusal.words.format(option=_flag(name), value=value, options=options)
+                    refusal.words.format(option=_flag(name), value=shown, options=options)
                 )
 
 

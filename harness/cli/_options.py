@@ -378,17 +378,10 @@ class BatchOptions(_InputOptions):
     )
     workers: int | None = option(
         "Run the records in N processes, through Ray. The limits, retries and the journal are kept "
-        "in this one. For functions that use a processor.",
+        "for all of them. For functions, and tools of agents, that use a processor.",
         "N",
         read=count("say how many processes to use"),
         plan="in {:,} processes",
-        refusals=[
-            _refused(
-                lambda options, facts: facts.is_agent is True,
-                "{option} {value} is for functions: an agent mostly waits for its model, and one "
-                "process waits for thousands; leave it out",
-            )
-        ],
     )
     cluster: str | None = option(
         "Run them on the Ray cluster there, in --workers N processes, 4 by default. Its machines "
@@ -397,9 +390,13 @@ class BatchOptions(_InputOptions):
         plan="on the cluster {}",
         refusals=[
             _refused(
-                lambda options, facts: facts.is_agent is True,
-                "{option} {value} is for functions: an agent mostly waits for its model, and one "
-                "process waits for thousands; leave it out",
+                lambda options, facts: (
+                    facts.is_agent is True
+                    and not (options.rpm is options.tpm is options.concurrent is None)
+                    and "://" not in (options.fleet or "")
+                ),
+                "{option} {value} has an agent's calls made on other machines, which keep --rpm, "
+                "--tpm and --concurrent only through a server; add --fleet redis://host:6379",
             )
         ],
     )

@@ -1,49 +1,32 @@
-"""Share counters, effects and what was loaded among processes, on a Redis server.
+"""Share counters, budgets, effects and what was loaded among processes, on a Redis server.
 
-One task of a process talks to the server, one call after the other, so that a cancel cuts off none.
-Each call may be made again after a lost connection: what it changes is marked with its number, and
-a second time changes nothing.
-
-What a process works on, an effect or a load, it holds by a lease, which that task renews. A dead
-process's lease ends, and then the others know.
+What a process works on, an effect or a load, it holds by a lease, which is renewed while it lives.
+A dead process's lease ends, and then the others know.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import uuid
 import warnings
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Any, Self, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
 
-import attrs
 import trio
-from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
 from harness._arguments import check_seconds, check_whole
-from harness._async_with import AsyncWithOnly
-from harness._events import happened
-from harness._outside_trio import refuse_outside_trio
-from harness._root_errors import root_errors
-from harness._words import error_in_words, repr_of
-from harness.cluster import _redis
-from harness.cluster._addresses import without_password
+from harness._budget import Budget
+from harness._words import repr_of
+from harness.cluster._courier import Courier
+from harness.cluster._fleet_budget import FleetBudget, FleetKeeper
 from harness.errors import CounterBoundsError, HarnessWarning, SharedClosedError
-from harness.limits._across_processes._server_link import ServerLink
 from harness.shared import Cache, RecordedEffect, open_cache
 from harness.shared._cache import without_arguments
 from harness.shared._idempotency_keys import words_of_key
 
 V = TypeVar("V")
 
-_CALL_SECONDS = 2.0
-_PATIENCE_SECONDS = 10.0
-_RETRY_SECONDS = 0.25
 _LOOK_SECONDS = 0.05
 """How often to look for what another process does. Nobody is told."""
 
@@ -127,24 +110,15 @@ return {tostring(redis.call('DEL', KEYS[1], KEYS[2]))}
 """
 
 
-@attrs.define(eq=False)
-class _Call:
-    script: str
-    keys: tuple[str, ...]
-    arguments: tuple[str, ...]
-    give_up_at: float
-    reply: list[str] | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-
-
-class FleetStore(AsyncWithOnly):
+class FleetStore(Courier):
     """State that processes share on purpose, on a Redis server.
 
-    Counters, effects and caches as those of `harness.shared`, for all that open a store of the same
-    name on the same server::
+    Budgets, and counters, effects and caches as those of `harness.shared`, for all that open a
+    store of the same name on the same server::
 
         async with FleetStore("redis://host", "nightly") as store:
-            budget = store.counter("tokens", 1_000_000)
+            async with harness.open_run("nightly", budget=store.budget("june", cost_usd=50)):
+                ...
             async with open_once(store.effects("refunds")) as once:
                 ...
 
@@ -169,44 +143,6 @@ class FleetStore(AsyncWithOnly):
 
     _written = "FleetStore(...) as store"
 
-    def __init__(self, where: str, name: str, *, lease: float = 10.0) -> None:
-        if not isinstance(where, str):
-            raise TypeError(f"FleetStore(where) takes redis://host:port, not {repr_of(where)}")
-        self.name = name
-        self._lease = check_seconds("FleetStore(lease=...)", lease, least=0.1, advice="10 is usual")
-        self._address = without_password(where)
-        self._make_link: Callable[[], ServerLink] = partial(_redis.RedisLink, where)
-        self._is_open = False
-
-    @enable_ki_protection
-    async def __aenter__(self) -> Self:
-        refuse_outside_trio("a FleetStore was entered")
-        await checkpoint()
-        self._calls: deque[_Call] = deque()
-        self._renewals: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {}
-        self._bell, self._answered = trio.Event(), trio.Event()
-        self._closing, self._ended = trio.Event(), trio.Event()
-        self._error: Exception | None = None
-        trio.lowlevel.spawn_system_task(self._serve, name="harness.cluster: fleet store")
-        try:
-            await happened(self._answered)
-        except BaseException:
-            self._closing.set()
-            raise
-        if self._error is not None:
-            raise self._gone() from self._error
-        self._is_open = True
-        return self
-
-    @enable_ki_protection
-    async def __aexit__(self, *_: object) -> None:
-        self._is_open = False
-        self._closing.set()
-        self._bell.set()
-        with trio.CancelScope(deadline=trio.current_time() + _PATIENCE_SECONDS, shield=True):
-            await checkpoint()
-            await happened(self._ended)
-
     def counter(
         self, name: str, initial: int = 0, *, minimum: int | None = 0, maximum: int | None = None
     ) -> FleetCounter:
@@ -223,6 +159,28 @@ class FleetStore(AsyncWithOnly):
           ValueError: if ``initial`` is out of bounds, or a number is too large to be counted.
         """
         return FleetCounter(self, name, initial, minimum=minimum, maximum=maximum)
+
+    def budget(
+        self, name: str, *, tokens: int | None = None, cost_usd: float | None = None
+    ) -> FleetBudget:
+        """Return a budget that all processes share: ``open_run("x", budget=store.budget(...))``.
+
+        It bounds what is spent in all runs that were given it, in all processes. Models reserve
+        from it as from any `harness.Budget`; other code writes ``async with reserve_budget(...)``.
+        What a process held when it died counts as spent. Each process keeps to the limit that it
+        states, so a larger one can be given to those that come later.
+
+        Args:
+          name: Names it within the store; what is spent under a name stays spent.
+          tokens: As for `harness.Budget`.
+          cost_usd: As for `harness.Budget`.
+
+        Raises:
+          TypeError, ValueError: as `harness.Budget`, and if one is too large to be counted.
+        """
+        stated = Budget(tokens=tokens, cost_usd=cost_usd)
+        keeper = FleetKeeper(self, name, stated)
+        return FleetBudget(tokens=tokens, cost_usd=cost_usd, keeper=keeper)
 
     def effects(self, name: str) -> FleetEffects:
         """Return where the effects of `harness.shared.open_once` are recorded for all processes.
@@ -251,103 +209,6 @@ class FleetStore(AsyncWithOnly):
         async with open_cache(ttl=0) as flights:
             yield FleetCache(self, name, flights, ttl=ttl)
 
-    # For what it makes ------------------------------------------------------------------------
-
-    def key(self, kind: str, *parts: str) -> str:
-        """Return the name of a key; those that begin alike are on one node of a cluster."""
-        tag = quote(f"{self.name}:{kind}:{parts[0]}", safe=":")
-        return ":".join([f"{{harness:{tag}}}", *parts[1:]])
-
-    async def call(self, script: str, *keys: str, arguments: tuple[object, ...] = ()) -> list[str]:
-        """Run a script, again after a lost connection.
-
-        Raises:
-          ConnectionError: if the server can't be reached for 10 s.
-          SharedClosedError: if the store's block was left.
-        """
-        await checkpoint_if_cancelled()
-        if not self._is_open:
-            raise SharedClosedError(
-                f"the store {self.name!r} is not open; use it inside "
-                "`async with FleetStore(...) as store:`"
-            )
-        call = self.post(script, *keys, arguments=arguments)
-        with trio.CancelScope(shield=True):  # The courier answers each in time.
-            await happened(call.done)
-        if call.reply is None:
-            raise self._gone() from self._error
-        return call.reply
-
-    def post(self, script: str, *keys: str, arguments: tuple[object, ...]) -> _Call:
-        """Have a script run, like `call`, without waiting for it."""
-        give_up_at = trio.current_time() + _PATIENCE_SECONDS
-        call = _Call(script, keys, tuple(map(str, arguments)), give_up_at)
-        self._calls.append(call)
-        self._bell.set()
-        return call
-
-    def renew(self, number: str, script: str, *keys: str, arguments: tuple[object, ...]) -> None:
-        """Run a script three times per lease, until `done_with`."""
-        self._renewals[number] = (script, keys, tuple(map(str, arguments)))
-        self._bell.set()
-
-    def done_with(self, number: str) -> None:
-        """Renew a lease no more."""
-        self._renewals.pop(number, None)
-
-    @property
-    def lease(self) -> float:
-        """After how many seconds without a word a process counts as dead."""
-        return self._lease
-
-    def _gone(self) -> ConnectionError:
-        why = "" if self._error is None else f": {error_in_words(self._error)}"
-        return ConnectionError(f"Redis can't be used at {self._address}{why}")
-
-    async def _serve(self) -> None:
-        try:
-            while not self._closing.is_set():
-                try:
-                    async with self._make_link() as link:
-                        self._error = None
-                        self._answered.set()
-                        await self._answer(link)
-                except Exception as error:
-                    root = root_errors(error)[0]
-                    self._error = root if isinstance(root, Exception) else error
-                    if not self._answered.is_set():
-                        return
-                    now = trio.current_time()
-                    while self._calls and self._calls[0].give_up_at <= now:
-                        self._calls.popleft().done.set()
-                    with trio.move_on_after(_RETRY_SECONDS):
-                        await happened(self._closing)
-        finally:
-            while self._calls:
-                self._calls.popleft().done.set()
-            self._answered.set()
-            self._ended.set()
-
-    async def _answer(self, link: ServerLink) -> None:
-        renew_at = trio.current_time()
-        while self._calls or not self._closing.is_set():
-            while self._calls:
-                call = self._calls[0]
-                with trio.fail_after(_CALL_SECONDS):
-                    call.reply = await link.run(call.script, call.keys, call.arguments)
-                # harness: shared (only the one task that makes calls takes them away)
-                self._calls.popleft()
-                call.done.set()
-            if self._renewals and trio.current_time() >= renew_at:
-                for script, keys, arguments in list(self._renewals.values()):
-                    with trio.fail_after(_CALL_SECONDS):
-                        await link.run(script, keys, arguments)
-                renew_at = trio.current_time() + self._lease / 3
-            if not self._calls and not self._closing.is_set():
-                self._bell = trio.Event()
-                with trio.move_on_at(renew_at if self._renewals else math.inf):
-                    await happened(self._bell)
-
     def __repr__(self) -> str:
         return f"<FleetStore {self.name!r} at {self._address}>"
 
@@ -355,12 +216,12 @@ class FleetStore(AsyncWithOnly):
 class FleetCounter:
     """A whole number that processes share: atomic and bounded; made by `FleetStore.counter`.
 
-    Like a `harness.shared.Counter`, but each call asks the server, so it is awaited.
+    A `harness.shared.AwaitedCounter`: like a `Counter`, but each call asks the server.
     """
 
     def __init__(
         self,
-        store: FleetStore,
+        store: Courier,
         name: str,
         initial: int,
         *,
@@ -474,7 +335,7 @@ class FleetEffects:
     same in every process, and values must be what JSON can hold.
     """
 
-    def __init__(self, store: FleetStore, name: str) -> None:
+    def __init__(self, store: Courier, name: str) -> None:
         self._store = store
         self._name = name
         self._numbers: dict[str, str] = {}
@@ -548,7 +409,7 @@ class FleetCache:
     JSON can hold. Without the server each process loads for itself, with a `HarnessWarning`.
     """
 
-    def __init__(self, store: FleetStore, name: str, flights: Cache, *, ttl: float | None) -> None:
+    def __init__(self, store: Courier, name: str, flights: Cache, *, ttl: float | None) -> None:
         self._store = store
         self._name = name
         self._flights = flights

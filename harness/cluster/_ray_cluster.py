@@ -46,8 +46,10 @@ class RayCluster(AsyncWithOnly):
       address: Of a running cluster, such as ``"ray://head:10001"`` or ``"auto"``; None starts one
         on this machine for the block, which is bound to loopback as far as Ray can.
       workers: How many worker processes to use.
-      deps: A function without arguments that each worker calls once, which may be async; what it
-        returns is the ``deps`` of each run there.
+      deps: A function without arguments that each worker calls once; what it returns is the
+        ``deps`` of each run there. It may be async, or made by
+        `contextlib.asynccontextmanager`: then its block lasts as long as the worker, and is left
+        when the cluster is, in a second at most.
       cpus_per_worker: How many of the cluster's CPUs Ray reserves for each worker.
       runtime_env: What Ray prepares in a worker's process, such as ``{"working_dir": "."}``.
 
@@ -147,6 +149,7 @@ class RayCluster(AsyncWithOnly):
                     error = raised
                 finally:
                     self._spread = None
+                    await spread.end()
                     nursery.cancel_scope.cancel()
         if error is not None:
             raise error

@@ -39,7 +39,8 @@ class SharedFeed(JournalFeed):
         if plan.order is not None and plan.order.serial_by is not None:
             raise ValueError(
                 "serial_by= can't be kept in a journal that was opened with join=True: another "
-                "process may run the next item of the same key meanwhile; leave one of them out"
+                "process may run the next item of the same key meanwhile; make the items of a key "
+                "one item, or give all of a key to one process"
             )
         self._glimpses = False
         self._asked: dict[int, Job] = {}
@@ -58,6 +59,18 @@ class SharedFeed(JournalFeed):
     def is_dry(self) -> bool:
         """Whether a plain source has ended and nothing waits, which `next` has yet to say."""
         return super().is_dry and not self._asked
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether all that is left starts only once nothing is in flight, or is held by others.
+
+        What waits for more items at a stage goes on without those: their holders' may wait, too.
+        """
+        if super().waits_for_all:
+            return True
+        held = self._batch.held if self._listens else 0
+        all_held = self._end is not None and len(self._asked) == held > 0
+        return all_held and self.room.count == len(self.room.suspects)
 
     def may_pull(self, room: Room) -> bool:
         """Return whether another item may be asked for."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import attrs
 import outcome
 
+from harness.errors import JournalError
 from harness.fanout import Entry
 from harness.journal._backend import Backend
 from harness.journal._batch import Identity, JournalBatch
@@ -30,6 +31,7 @@ from harness.journal._queries import (
     last_numbers,
     parked_in_batch,
     span_of_batch,
+    steps_of_batch,
 )
 from harness.journal._writer import Beat
 
@@ -72,6 +74,8 @@ class Claimed(NamedTuple):
     known: Mapping[bytes, Known]
     """What is recorded."""
     parked: Mapping[int, int]
+    steps: Sequence[Sequence[Any]]
+    """The steps that are done of the items that are known."""
     last_event: int
     """If there are new leases, the numbers after these two are this session's."""
     last_item: int
@@ -178,6 +182,13 @@ class SharedJournalBatch(JournalBatch):
             self._numbers.last_item = claimed.last_item
         if claimed.parked:
             self._parked = {**self._parked, **claimed.parked}
+        if self._steps is not None and claimed.known:
+            items = [known.item for known in claimed.known.values()]
+            try:
+                self._index.learn_steps(items, claimed.steps)
+            except JournalError as error:
+                self._told(error)
+                return
         all_wanted = len(claimed.epochs) >= wanted
         for question in questions:
             identity = question.identity
@@ -223,6 +234,7 @@ class SharedJournalBatch(JournalBatch):
             found = backend.execute(query, (self._batch, digests)).fetchall()
             known: dict[bytes, Known] = {}
             parked: dict[int, int] = {}
+            steps: list[Sequence[Any]] = []
             if items := [int(row[0]) for row in found]:
                 query, arguments = items_of_batch(self._batch, first_event, first_item, items)
                 for digest, *fields, _ in backend.execute(query, arguments).fetchall():
@@ -232,7 +244,17 @@ class SharedJournalBatch(JournalBatch):
                     int(item): int(record)
                     for item, record in backend.execute(query, arguments).fetchall()
                 }
-            return Claimed(epochs, known, parked, *numbers)
+                if self._steps is not None:
+                    query, arguments = steps_of_batch(
+                        self._batch,
+                        first_event,
+                        first_item,
+                        column=self._steps.column,
+                        among=self._steps.among,
+                        items=items,
+                    )
+                    steps = backend.execute(query, arguments).fetchall()
+            return Claimed(epochs, known, parked, steps, *numbers)
 
         return backend.transaction(work)
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from harness.errors import JournalError
 from harness.fanout._journal import Glimpse
@@ -203,6 +204,27 @@ class KeyIndex:
         query = f"SELECT {STEP_COLUMNS} FROM steps WHERE item = ? ORDER BY id"
         try:
             return [KnownStep(*row) for row in self.connection.execute(query, (item,))]
+        except sqlite3.Error as error:
+            raise _unreadable(error) from error
+
+    def learn_steps(self, items: Iterable[int], steps: Iterable[Sequence[Any]]) -> None:
+        """Take over what other sessions have recorded of some items since.
+
+        Args:
+          items: The items.
+          steps: All that is known of their steps now, in the order of `STEP_COLUMNS`.
+
+        Raises:
+          JournalError: if it can't be kept.
+        """
+        places = ", ".join("?" * len(KnownStep._fields))
+        try:
+            self.connection.execute("BEGIN")
+            self.connection.executemany(
+                "DELETE FROM steps WHERE item = ?", [(item,) for item in items]
+            )
+            self.connection.executemany(f"{FILL_STEPS} VALUES ({places})", steps)
+            self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise _unreadable(error) from error
 

@@ -131,18 +131,16 @@ class Journal(JournalEffects):
         if batch.steps is None:
             codec = self._codec_for(batch.function, batch.form)
         else:
-            if self._leases is not None:
-                raise ValueError(
-                    "a journal that was opened with join=True can't keep the stages of a pipeline: "
-                    "another process may go on with an item; make its stages one function"
-                )
             codecs: dict[str | None, Codec] = {
                 name: self._codec_for(function, form_of(function))
                 for name, (_, function) in batch.steps.functions.items()
             }
             codec = self._codec_for(batch.function, None)
             chains = chains_of(batch.steps, self._digests)
-            steps = BatchSteps(chains, codecs, batch.steps.last, batch.steps.several)
+            among = list(chains if self.force else chains.values())
+            steps = BatchSteps(
+                chains, codecs, batch.steps.last, batch.steps.several, self.force, among
+            )
         opened = _OpenedFor(self, codec, source_now, batch.tell, steps)
         return books_for(opened, plan, source, batch, shared=self._leases is not None)
 
@@ -440,11 +438,8 @@ class Journal(JournalEffects):
             backend.fill(index.connection, FILL, query, arguments)
             index.filled()
             if steps is not None:
-                # With force=, what other code recorded counts too.
-                column = "name" if self.force else "chain"
-                among = list(steps.chains if self.force else steps.chains.values())
                 query, arguments = steps_of_batch(
-                    batch, first_event, first_item, column=column, among=among
+                    batch, first_event, first_item, column=steps.column, among=steps.among
                 )
                 backend.fill(index.connection, FILL_STEPS, query, arguments)
             rows = backend.fetch(*parked_in_batch(first_event, first_item, batch))

@@ -40,6 +40,9 @@ that are open needs them."""
 
 NOW = "extract(epoch FROM clock_timestamp())"
 
+_OF_ITEMS = ("harness_attempts", "harness_endings", "harness_steps")
+"""The tables whose rows say something of an item."""
+
 _ENDING_ITEM = COLUMNS["harness_endings"].index("item")
 _ENDING_FINAL = COLUMNS["harness_endings"].index("final")
 
@@ -125,7 +128,7 @@ class Leases:
 
     def has(self, database: Executes, rows: Rows) -> bool:
         """Return whether the database has rows that were sent before: the first of them tells."""
-        for table in ("harness_attempts", "harness_endings"):
+        for table in _OF_ITEMS:
             if values := rows.get(table):
                 query = f"SELECT 1 FROM {table} WHERE id = ?"
                 return database.execute(query, (values[0],)).fetchone() is not None
@@ -151,7 +154,7 @@ class Leases:
 
     def _epochs_of(self, rows: Rows) -> list[int]:
         items: set[int] = set()
-        for table in ("harness_attempts", "harness_endings"):
+        for table in _OF_ITEMS:
             columns = COLUMNS[table]
             items.update(rows.get(table, [])[columns.index("item") :: len(columns)])
         # What follows an item's end has no lease any more, and changes nothing.

@@ -94,7 +94,13 @@ def items_of_batch(
 
 
 def steps_of_batch(
-    batch: int, first_event: int, first_item: int, *, column: str, among: Sequence[Any]
+    batch: int,
+    first_event: int,
+    first_item: int,
+    *,
+    column: str,
+    among: Sequence[Any],
+    items: Sequence[int] | None = None,
 ) -> tuple[str, Row]:
     """Return the query for the steps of a batch's items, as `harness.journal._index` keeps them.
 
@@ -102,14 +108,16 @@ def steps_of_batch(
       batch, first_event, first_item: Which batch, and where its records start.
       column: What tells whether a step counts: ``chain``, or ``name`` whatever its code was.
       among: The values of that column which count.
+      items: The numbers of the only items to look at, at least one; None for all.
     """
     places = ", ".join("?" * len(among))
+    of = "" if items is None else f" AND s.item IN ({', '.join(str(int(one)) for one in items)})"
     query = f"""
       SELECT s.item, s.id, s.name, s.part, s.ending, s.for_good, e.status, s.degraded, s.further
       FROM harness_steps s
       JOIN harness_items i ON i.id = s.item
       LEFT JOIN harness_endings e ON e.id = s.ending
-      WHERE s.id >= ? AND i.id >= ? AND i.batch = ? AND s.{column} IN ({places})
+      WHERE s.id >= ? AND i.id >= ? AND i.batch = ? AND s.{column} IN ({places}){of}
         AND NOT EXISTS (SELECT 1 FROM harness_endings r
           WHERE r.item = s.item AND r.status = 'reopened' AND r.id > s.id)
     """

@@ -38,6 +38,17 @@ class BatchSteps:
     """Whether an item ends with the values of several outputs, and not with that of its last step.
     """
 
+    by_name: bool
+    """Whether what other code recorded counts, too."""
+
+    among: Sequence[Any]
+    """The values of `column` that count."""
+
+    @property
+    def column(self) -> str:
+        """What tells whether a recorded step counts."""
+        return "name" if self.by_name else "chain"
+
     def as_of_now(self, known: Known, done: Sequence[KnownStep]) -> Known:
         """Return what is known of an item, with the ending that today's code would come to.
 

@@ -260,7 +260,7 @@ class CalledModel(ABC):
             while True:  # Ends: in each round, one of the model's first calls has ended.
                 spend = self._expect(request)
                 try:
-                    spend.take()
+                    await spend.take()
                 except BudgetExceeded:
                     if not await self._guesses.one_ended():
                         raise

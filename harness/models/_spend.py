@@ -16,6 +16,7 @@ import attrs
 
 from harness.budgets import Spending, budget_left, reserve_budget
 from harness.errors import (
+    BudgetExceeded,
     ModelConnectionError,
     ModelError,
     ModelReplyError,
@@ -95,15 +96,27 @@ class Spend:
         """Whether it holds more than it will probably use."""
         return self._past is not None
 
-    def take(self) -> None:
-        """Hold it, or raise `harness.errors.BudgetExceeded`."""
+    async def take(self) -> None:
+        """Hold it, or raise `harness.errors.BudgetExceeded`.
+
+        Checkpoint: if other processes share a budget here.
+
+        Cancellation: nothing is held.
+        """
         if self._expected is None:
             return
-        expected = self._that_is_left(self._expected) if self._past is not None else self._expected
-        spending = reserve_budget(tokens=expected.total, cost_usd=self._cost_usd(expected))
-        spending.__enter__()
-        self._spending = spending
-        meters = current_accounts()[0].meters
+        accounts = current_accounts()[0]
+        if not accounts.shared:
+            self._spending = self._reservation(self._expected).__enter__()
+        else:
+            try:
+                self._spending = await self._reservation(self._expected).__aenter__()
+            except BudgetExceeded:
+                if self._past is None:
+                    raise
+                # What others have left is known only now; a guess takes no more than that.
+                self._spending = await self._reservation(self._expected).__aenter__()
+        meters = accounts.meters
         told = (getattr(meter, "called_model", None) for meter in meters)
         self._told = tuple(one for one in told if one is not None)
         self._open = True
@@ -136,6 +149,11 @@ class Spend:
                         usage.cache_write_input_tokens,
                     ),
                 )
+
+    def _reservation(self, expected: Usage) -> Spending:
+        if self._past is not None:
+            expected = self._that_is_left(expected)
+        return reserve_budget(tokens=expected.total, cost_usd=self._cost_usd(expected))
 
     def _cost_usd(self, usage: Usage) -> float:
         return 0.0 if self._price is None else self._price.cost_usd(usage)

@@ -10,7 +10,8 @@ that it opens keeps them. A task that `harness.start_soon` gives to another run,
 carry them on: a worker first needed there would otherwise spend for it forever.
 
 Spending goes through `harness.budgets`, which reserves in all budgets or in none, and settles.
-Nobody ever waits for that, so a budget can't be part of a deadlock.
+Nobody ever waits for what another holds, so a budget can't be part of a deadlock. A budget that
+processes share has a *keeper*, which asks a server: for its answer alone there is a wait.
 
 Invariant, at every step: in each budget, whatever is held or spent fitted in before it was held.
 Only use above its estimate can go beyond the limit: then nothing is left, and the excess is known.
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from trio.lowlevel import enable_ki_protection
 
-from harness.errors import BudgetExceeded
+from harness.errors import BudgetExceeded, ReservationError
 from harness.runs._current import current
 from harness.runs._run import Run
 
@@ -81,15 +82,40 @@ class Ledger:
         return max(0, self.limit - self.spent - self.held)
 
 
+class BudgetKeeper(Protocol):
+    """Keeps a budget that other processes share, and asks them, or a server, before it lends."""
+
+    tokens: Ledger | None
+    """As far as this process knows; None if it doesn't bound them."""
+    cost: Ledger | None
+
+    async def hold(self, usage: Usage) -> str | None:
+        """Hold ``usage``, or nothing; return the name of a dimension in which it doesn't fit.
+
+        Raises:
+          ConnectionError: if nobody can be asked. Nothing is held then.
+        """
+        ...
+
+    def settle(self, held: Usage, used: Usage) -> None:
+        """Release what was held, and count what was used. In any thread; it never waits."""
+        ...
+
+
 class LiveBudget:
     """A budget in force, and what has been spent of it."""
 
-    __slots__ = ("charged", "cost", "refused", "run_path", "tokens")
+    __slots__ = ("charged", "cost", "keeper", "refused", "run_path", "tokens")
 
     def __init__(self, run_path: str, budget: Budget) -> None:
         self.run_path = run_path
-        self.tokens = None if budget.tokens is None else Ledger(budget.tokens)
-        self.cost = None if budget.cost_usd is None else Ledger(units(budget.cost_usd))
+        self.keeper: BudgetKeeper | None = getattr(budget, "keeper", None)
+        """Who keeps it, if other processes share it."""
+        if self.keeper is not None:
+            self.tokens, self.cost = self.keeper.tokens, self.keeper.cost
+        else:
+            self.tokens = None if budget.tokens is None else Ledger(budget.tokens)
+            self.cost = None if budget.cost_usd is None else Ledger(units(budget.cost_usd))
         self.refused = 0
         """Reservations that it refused."""
         self.charged: set[object] = set()
@@ -106,7 +132,7 @@ class LiveBudget:
 class Accounts:
     """The budgets and meters that apply to one run: its own and those above. Never changed."""
 
-    __slots__ = ("budgets", "meters")
+    __slots__ = ("budgets", "meters", "shared")
 
     def __init__(
         self, budgets: tuple[LiveBudget, ...] = (), meters: tuple[UsageMeter, ...] = ()
@@ -114,33 +140,76 @@ class Accounts:
         self.budgets = budgets
         """Outermost first."""
         self.meters = meters
+        self.shared = tuple(budget for budget in budgets if budget.keeper is not None)
+        """Those among the budgets that other processes share."""
 
     @enable_ki_protection
     def reserve(self, usage: Usage, path: str) -> None:
-        """Hold ``usage`` in all budgets, or in none.
+        """Hold ``usage`` in all budgets, or in none, without a wait.
 
         Raises:
           BudgetExceeded: if it doesn't fit into one. An unknown amount fits while anything is left.
+          ReservationError: if other processes share one.
         """
+        if self.shared:
+            raise ReservationError(
+                f"the budget of run {self.shared[0].run_path!r} is shared with other processes, so "
+                "reserving has to ask a server; write `async with reserve_budget(...)`"
+            )
+        self._reserve_here(usage, path)
+
+    @enable_ki_protection
+    async def reserve_shared(self, usage: Usage, path: str) -> None:
+        """Hold ``usage`` in all budgets, or in none, asking those who share one.
+
+        Raises:
+          BudgetExceeded: as `reserve`.
+          ConnectionError: if they can't be asked. Nothing is held then.
+
+        Cancellation: nothing is held.
+        """
+        self._reserve_here(usage, path)
+        held = [budget for budget in self.budgets if budget.keeper is None]
+        try:
+            for budget in self.shared:
+                assert budget.keeper is not None
+                full = await budget.keeper.hold(usage)
+                if full is not None:
+                    budget.refused += 1
+                    for name, ledger, amount in budget.ledgers(usage):
+                        if name == full:
+                            raise _exceeded(budget, name, ledger, amount, path)
+                held.append(budget)
+        except BaseException:
+            Accounts(tuple(held)).settle(usage, NOTHING)
+            raise
+
+    def _reserve_here(self, usage: Usage, path: str) -> None:
         with _lock:
             for budget in self.budgets:
-                for name, ledger, amount in budget.ledgers(usage):
-                    if ledger.left < (1 if amount is None else amount):
-                        budget.refused += 1
-                        raise _exceeded(budget, name, ledger, amount, path)
+                if budget.keeper is None:
+                    for name, ledger, amount in budget.ledgers(usage):
+                        if ledger.left < (1 if amount is None else amount):
+                            budget.refused += 1
+                            raise _exceeded(budget, name, ledger, amount, path)
             for budget in self.budgets:
-                for _, ledger, amount in budget.ledgers(usage):
-                    ledger.held += amount or 0
+                if budget.keeper is None:
+                    for _, ledger, amount in budget.ledgers(usage):
+                        ledger.held += amount or 0
 
     @enable_ki_protection
     def settle(self, held: Usage, used: Usage) -> None:
         """Release what was held, and count what was used, whatever it is."""
         with _lock:
             for budget in self.budgets:
-                for _, ledger, amount in budget.ledgers(held):
-                    ledger.held -= amount or 0
-                for _, ledger, amount in budget.ledgers(used):
-                    ledger.spent += amount or 0
+                if budget.keeper is None:
+                    for _, ledger, amount in budget.ledgers(held):
+                        ledger.held -= amount or 0
+                    for _, ledger, amount in budget.ledgers(used):
+                        ledger.spent += amount or 0
+        for budget in self.shared:
+            assert budget.keeper is not None
+            budget.keeper.settle(held, used)
         if self.meters and (used.tokens or used.cost):
             for meter in self.meters:
                 meter.spent(used.tokens or 0, dollars(used.cost or 0))
@@ -159,8 +228,15 @@ class Accounts:
                 budget.charged.add(work)
 
     def not_charged(self, work: object) -> tuple[LiveBudget, ...]:
-        """Return the budgets that weren't charged for a work's earlier sessions."""
-        return tuple(budget for budget in self.budgets if work not in budget.charged)
+        """Return the budgets that weren't charged for a work's earlier sessions.
+
+        One that other processes share was charged in those sessions.
+        """
+        return tuple(
+            budget
+            for budget in self.budgets
+            if budget.keeper is None and work not in budget.charged
+        )
 
 
 NO_ACCOUNTS = Accounts()
@@ -227,6 +303,9 @@ def payer_of(run: Run) -> Payer:
 def add_budget(run: Run, budget: Budget) -> None:
     """Make ``run``, and each run opened in it from now on, keep to ``budget``."""
     accounts = accounts_of(run)
+    keeper = getattr(budget, "keeper", None)
+    if keeper is not None and any(one.keeper is keeper for one in accounts.shared):
+        return  # What is spent here is charged to it already.
     _set(run, Accounts((*accounts.budgets, LiveBudget(run.path, budget)), accounts.meters))
 
 

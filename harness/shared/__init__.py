@@ -4,6 +4,7 @@ What belongs to one run goes in a `harness.RunLocal` instead; constants need not
 """
 
 from harness.shared._append_log import AppendLog, AppendLogStatistics, Segment
+from harness.shared._awaited_counter import AwaitedCounter, awaited
 from harness.shared._cache import Cache, CacheStatistics, open_cache
 from harness.shared._counter import Counter, CounterStatistics
 from harness.shared._effect_store import DefaultKey, EffectState, EffectStore, RecordedEffect
@@ -19,6 +20,7 @@ from harness.shared._once import (
 __all__ = [
     "AppendLog",
     "AppendLogStatistics",
+    "AwaitedCounter",
     "Cache",
     "CacheStatistics",
     "Counter",
@@ -33,6 +35,7 @@ __all__ = [
     "RecordedEffect",
     "Segment",
     "UnknownCheck",
+    "awaited",
     "open_cache",
     "open_once",
 ]

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -81,30 +82,43 @@ def test_completion_answers_what_the_script_asks(
     assert "--summary" in capsys.readouterr().out
 
 
-def import_afresh(missing: str, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """Import the command line where ``missing`` is not installed; all is undone after the test."""
+Importer = Callable[[str], types.ModuleType]
+
+
+@pytest.fixture
+def import_afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Importer]:
+    """What imports the command line where something is not installed; all is undone afterwards."""
+    before = set(sys.modules)
     # The import binds the new module to the package, where other tests would find it.
     monkeypatch.setattr(harness, "cli", harness.cli)
-    for name in list(sys.modules):
-        if name.partition(".")[0] == missing or name.startswith("harness.cli"):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
-    return importlib.import_module("harness.cli")
+
+    def import_without(missing: str) -> types.ModuleType:
+        for name in list(sys.modules):
+            if name.partition(".")[0] == missing or name.startswith("harness.cli"):
+                monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, missing, None)
+        return importlib.import_module("harness.cli")
+
+    yield import_without
+    # What wasn't there before has classes of its own, which other tests wouldn't know.
+    for name in set(sys.modules) - before:
+        if name.startswith("harness.cli"):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_missing_extra_is_named(
-    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    missing: str, import_afresh: Importer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert import_afresh(missing, monkeypatch).main(["--version"]) == 2
+    assert import_afresh(missing).main(["--version"]) == 2
     said = capsys.readouterr().err
     assert "run: pip install 'trio-harness[cli]'" in said
     assert missing in said
 
 
-def test_other_missing_modules_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_missing_modules_are_not_hidden(import_afresh: Importer) -> None:
     """A bug of ours must not look like a missing extra."""
-    program = import_afresh("harness.cli._target", monkeypatch)
+    program = import_afresh("harness.cli._target")
     with pytest.raises(ImportError, match="_target"):
         program.main(["batch", "agent.py:run", "--input", "in.csv", "--output", "out.jsonl"])
 

@@ -278,8 +278,10 @@ def test_a_server_for_limits_is_named_without_its_password(
     arguments = ["--rpm", "6000", "--fleet", "redis://me:secret@127.0.0.1:1#account"]
     assert batch(*arguments, "--dry-run") == 0
     assert batch(*arguments) == 2
+    assert batch(*arguments[2:]) == 2
     said = capsys.readouterr()
     assert "shared through redis://" in said.out
+    assert "shares limits, and none is given" in said.err
     assert "can't share the limits: Redis can't be used at redis://127.0.0.1:1: " in said.err
     assert "secret" not in said.out + said.err
     assert batch("--rpm", "6000", "--fleet", "http://host") == 2

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from harness.cli import _workers, main
+from harness.cluster._worker import LogsToDriver
 from harness.errors import ClusterError
 from harness.journal import read_journal
+from harness.observe import read_trace
 from tests.cluster.fake_workers import FakeCluster
 from tests.journal.conftest import postgres_path, postgres_server
 
@@ -27,10 +31,62 @@ async def double(record):
     return [2 * record, harness.current_run().path]
 """
 
+MODEL = """
+import logging
+import harness
+from harness.agents import Agent, tool
+from harness.models import FunctionModel, ModelResponse, Price, ToolCall, Usage
+
+@tool
+async def look_up(card: str) -> str:
+    "Look a card up."
+    run = harness.current_run()
+    logging.getLogger("cards").info("looking %s up", card)
+    run.emit_nowait({"seen": card})
+    run.keep("card.txt", card)
+    if card == "3":
+        raise OSError("no such card")
+    return f"{card} is lost"
+
+@tool(approve=True)
+async def block(card: str) -> str:
+    "Block a card."
+    return f"{card} is blocked"
+
+PRICE = Price(input_usd_per_million_tokens=10, output_usd_per_million_tokens=20)
+
+def answer(request, name="look_up"):
+    last = request.messages[-1]
+    usage = Usage(20, 5)
+    if last.role == "tool":
+        return ModelResponse(last.content, usage=usage)
+    call = ToolCall("c", name, {"card": last.content})
+    return ModelResponse("", tool_calls=[call], usage=usage)
+
+class Opened(FunctionModel):
+    "A model that has to be opened."
+    is_open = False
+    async def __aenter__(self):
+        self.is_open = True
+        return self
+    async def __aexit__(self, *error):
+        self.is_open = False
+        with open("closed", "a") as file:
+            file.write("x")
+    async def _ask(self, request):
+        assert self.is_open
+        return await super()._ask(request)
+
+cards = Agent("cards", model=Opened(answer, name="m", price=PRICE), tools=[look_up])
+blocking = lambda request: answer(request, "block")
+blocker = Agent("blocker", model=FunctionModel(blocking, name="m"), tools=[block])
+"""
+
 
 @pytest.fixture(autouse=True)
 def folder(clean_imports: Path) -> Path:
     (clean_imports / "agent.py").write_text(AGENT)
+    (clean_imports / "model.py").write_text(MODEL)
     (clean_imports / "in.jsonl").write_text("".join(f"{number}\n" for number in range(6)))
     return clean_imports
 
@@ -63,7 +119,7 @@ def test_whoever_joins_goes_on_with_what_is_there(
     with read_journal(postgres_path) as reader:
         assert reader.counts("batch") == {"ok": 5, "failed": 1}
         assert reader.totals("batch").attempts == 6
-    assert not [path for path in Path().iterdir() if path.name not in ("agent.py", "in.jsonl")]
+    assert {path.suffix for path in Path().iterdir()} == {".py", ".jsonl"}
     assert batch(*joined, "--dry-run") == 0
     assert "into    the journal, with all that join it" in capsys.readouterr().out
 
@@ -92,8 +148,8 @@ def test_what_does_not_go_with_joining_is_refused(
 def use_fakes(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[FakeCluster]:
     made: list[FakeCluster] = []
 
-    def make(address: str | None, *, workers: int) -> FakeCluster:
-        made.append(FakeCluster(workers=workers, **options))
+    def make(address: str | None, **given: Any) -> FakeCluster:
+        made.append(FakeCluster(**given, **options))
         return made[-1]
 
     monkeypatch.setattr(_workers, "RayCluster", make)
@@ -139,6 +195,89 @@ def test_workers_that_are_gone_end_the_batch(
     assert len(made) == 2
 
 
+def agents(target: str, name: str, *arguments: str) -> int:
+    Path("prompts.txt").write_text("1\n2\n3\n4\n")
+    given = ["--input", "prompts.txt", "--output", f"{name}.jsonl", "--journal", f"{name}.db"]
+    return main(["batch", f"model.py:{target}", *given, "--keep-logs", *arguments])
+
+
+def told(name: str) -> Any:
+    """Return what a batch's files say, but for its times and ids."""
+    with read_journal(f"{name}.db") as reader:
+        items = sorted(reader.items("batch", details=True), key=lambda item: str(item.key))
+        kept = [
+            sorted(
+                (one.kind, one.name, one.run_path, one.text, one.content)
+                for one in reader.kept("batch", item.key)
+            )
+            for item in items
+        ]
+        used = [
+            (one.key, one.status, one.model, one.tokens, one.cost_usd, one.input_tokens, one.error)
+            for one in items
+        ]
+        totals = attrs.evolve(reader.totals("batch"), seconds=0, run_seconds=0)
+    summary = json.loads(Path(f"{name}.json").read_text())
+    for field in ("output", "journal", "seconds", "items_per_second", "totals"):
+        del summary[field]
+    for field in ("used", "use"):
+        summary["limits"]["requests"].pop(field)
+    trace = list(read_trace(f"{name}.trace"))
+    paths = {one["run_id"]: one["path"] for one in trace if one["type"] == "run_started"}
+    first, last = trace[0]["time"], trace[-1]["time"]
+    for one in trace:
+        one["run_id"], one["parent"] = paths[one["run_id"]], paths.get(one.get("parent", ""))
+        assert first <= one.pop("time") <= last
+        assert 0 <= one.pop("seconds", 0) <= last - first
+        assert one.get("settled", first) <= last
+        for field in ("unix", "process", "wait", "settled", "in_flight", "limiter", "on"):
+            one.pop(field, None)
+    trace.sort(key=json.dumps)
+    return lines(f"{name}.jsonl"), kept, used, totals, summary, trace
+
+
+@pytest.mark.slow
+def test_an_agent_in_workers_leaves_what_one_without_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its calls, tools, limits, logs, notes, messages, files, tokens, costs and spans."""
+    made = use_fakes(monkeypatch)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [LogsToDriver()])
+    for name, workers in (("alone", []), ("out", ["--workers", "2"])):
+        files = ("--summary", f"{name}.json", "--trace", f"{name}.trace")
+        assert agents("cards", name, *files, "--rpm", "6000", *workers) == 0
+    [cluster] = made
+    assert [connection.calls for connection in cluster.connections] == [2, 2]
+    assert told("out") == told("alone")
+    assert Path("closed").read_text() == "xxx"
+
+
+@pytest.mark.slow
+def test_calls_of_an_agent_in_a_worker_wait_for_approval(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_fakes(monkeypatch)
+    assert agents("blocker", "out", "--workers", "1") == 3
+    assert [line["status"] for line in lines("out.jsonl")] == ["cancelled"] * 4
+    with read_journal("out.db") as reader:
+        keys = [str(item.key) for item in reader.waiting("batch")]
+    for key in keys:
+        assert main(["journal", "approve", "out.db", key]) == 0
+    assert agents("blocker", "out", "--workers", "1", "--resume") == 0
+    assert lines("out.jsonl")[0]["value"] == "1 is blocked"
+
+
+@pytest.mark.slow
+def test_what_an_agent_lacks_in_a_worker_is_said_as_it_is_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    use_fakes(monkeypatch)
+    assert agents("cards", "out", "--workers", "1", "--model", "openai:m") == 2
+    assert "in a worker: --model openai:m: " in capsys.readouterr().err
+    on_others = ("--cluster", "auto", "--rpm", "9", "--workers", "2")
+    assert agents("cards", "out", *on_others) == 2
+    assert "add --fleet redis://" in capsys.readouterr().err
+
+
 def test_workers_that_cannot_be_had_are_said_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,7 +285,7 @@ def test_workers_that_cannot_be_had_are_said_at_once(
         def _transport(self) -> Any:
             raise ClusterError("no cluster at 'ray://nowhere'")
 
-    monkeypatch.setattr(_workers, "RayCluster", lambda address, *, workers: Unreachable())
+    monkeypatch.setattr(_workers, "RayCluster", lambda address, **_: Unreachable())
     assert batch("--output", "out.jsonl", "--cluster", "ray://nowhere") == 2
     assert "the workers can't be started: no cluster at" in capsys.readouterr().err
     assert not Path("out.jsonl").exists()

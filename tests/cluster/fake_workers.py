@@ -7,6 +7,7 @@ import math
 import pickle
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import Context, ContextVar
 from typing import Any, ClassVar
 
 import trio
@@ -52,6 +53,10 @@ def dumps(value: Any) -> bytes:
     return file.getvalue()
 
 
+here: ContextVar[FakeConnection] = ContextVar("here")
+"""The worker that code runs in."""
+
+
 class FakeConnection:
     """One worker."""
 
@@ -68,6 +73,7 @@ class FakeConnection:
 
     async def live(self) -> None:
         """Serve until killed."""
+        here.set(self)
         with self.scope, self._inbox, self._inbox_end, self._outbox:
             await Worker(dumps, self._answer, f"worker {self.number}").serve(self._inbox_end)
 
@@ -108,6 +114,14 @@ class FakeTransport:
         self.connections: list[FakeConnection] = []
         self.die_at_start = 0
         """How many of those started next die before they are ready."""
+        self.head_answers = True
+
+    async def check(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if not self.head_answers:
+            raise ConnectionRefusedError("nobody listens")
+
+    def give_up(self) -> None: ...
 
     def dumps(self, value: Any) -> bytes:
         return dumps(value)
@@ -115,7 +129,8 @@ class FakeTransport:
     async def start(self, number: int) -> Connection:
         connection = FakeConnection(number, self._delay(number))
         self.connections.append(connection)
-        self._nursery.start_soon(connection.live)
+        # In a context of its own, like another process.
+        Context().run(self._nursery.start_soon, connection.live)
         if self.die_at_start:
             self.die_at_start -= 1
             connection.kill()

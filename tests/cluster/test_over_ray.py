@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ from harness.fanout import Results
 from harness.journal import open_journal, read_journal
 from harness.policies import Attempt, BestEffort, Retry
 from harness.runs import Event
-from tests.scale import PATIENCE_SECONDS, scaled
+from tests.scale import FULL, PATIENCE_SECONDS, scaled
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,14 +72,22 @@ def ray_address() -> Iterator[str]:
 async def test_the_thread_that_starts_ray_lives_as_long_as_the_cluster(
     ray_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With it, Linux would kill what Ray has started."""
+    """With it, Linux would kill what Ray has started. A start that takes too long is made again."""
     from harness.cluster._over_ray import _transport  # noqa: PLC0415
 
     started_in: list[threading.Thread] = []
+    shut_down: list[int] = []
+
+    def init(address: str, **_: Any) -> None:
+        started_in.append(threading.current_thread())
+        if len(started_in) == 1:
+            raise Exception("The current node timed out during startup.")
+
     fake = SimpleNamespace(
         is_initialized=lambda: False,
-        init=lambda **_: started_in.append(threading.current_thread()),
-        shutdown=lambda: None,
+        init=init,
+        shutdown=lambda: shut_down.append(len(started_in)),
+        get_runtime_context=lambda: SimpleNamespace(gcs_address="127.0.0.1:1"),
         remote=lambda **_: lambda actor: actor,
         method=lambda **_: lambda function: function,
     )
@@ -86,11 +95,41 @@ async def test_the_thread_that_starts_ray_lives_as_long_as_the_cluster(
     async with _transport.open_transport(None, workers=1, cpus_per_worker=1, runtime_env=None):
         monkeypatch.setattr("trio._core._thread_cache.IDLE_TIMEOUT", 0)
         others = {await trio.to_thread.run_sync(threading.current_thread) for _ in range(2)}
-        [starter] = started_in
+        assert shut_down == [1]
+        _, starter = started_in
         assert starter not in others
         assert starter.is_alive()
     await trio.to_thread.run_sync(starter.join, PATIENCE_SECONDS)
     assert not starter.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_cluster_that_is_started_here_listens_on_loopback_alone(ray_address: str) -> None:
+    """Whoever reaches Ray runs any code there."""
+    mine = processes_below(os.getpid())
+    listening: set[str] = set()
+    for pid in mine:
+        with suppress(OSError):
+            held = {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+            for table in ("tcp", "tcp6"):
+                for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                    _, local, _, state, *_, inode = line.split()[:10]
+                    if state == "0A" and f"socket:[{inode}]" in held:
+                        listening.add(local.split(":")[0])
+    # 127.0.0.1, alone or in an address of IPv6, as the kernel writes it.
+    assert listening
+    assert listening <= {"0100007F", "0000000000000000FFFF00000100007F"}, listening
+
+
+def processes_below(pid: int) -> set[int]:
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    below: set[int] = set()
+    while further := {one for one, above in parents.items() if above in {pid, *below}} - below:
+        below |= further
+    return below
 
 
 async def double(item: int) -> int:
@@ -227,7 +266,7 @@ async def work(item):
     return item
 
 async def main():
-    async with RayCluster(sys.argv[1], workers=1) as cluster:
+    async with RayCluster(sys.argv[1] or None, workers=1) as cluster:
         async with open_journal(sys.argv[2]) as journal:
             await cluster.fan_out(work, range(100), limit=10, journal=journal, key=lambda i: i)
 
@@ -235,12 +274,13 @@ trio.run(main)
 """
 
 
-def test_ctrl_c_ends_a_driver_of_a_running_cluster(ray_address: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [False, True] if FULL else [False])
+def test_ctrl_c_ends_a_driver(ray_address: str, tmp_path: Path, own: bool) -> None:
     """What had ended is in the journal."""
     program, journal = tmp_path / "driver.py", tmp_path / "run.db"
     program.write_text(DRIVER)
     driver = subprocess.Popen(
-        [sys.executable, program, ray_address, journal],
+        [sys.executable, program, "" if own else ray_address, journal],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
     )

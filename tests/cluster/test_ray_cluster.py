@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import signal
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,18 +17,27 @@ import harness
 from harness import current_run, open_run
 from harness.budgets import budget_left, reserve_budget
 from harness.cluster import RayCluster
-from harness.cluster._spread import LOSSES_AT_MOST
+from harness.cluster._spread import LOSSES_ALONE_AT_MOST, LOSSES_IN_COMPANY
 from harness.errors import (
     ClusterError,
+    ClusterGoneError,
     FanOutError,
     JournaledError,
     RunTimedOut,
     WorkerLostError,
 )
 from harness.limits import Limiter
-from harness.policies import Attempt, BestEffort, Hedge, Retry
+from harness.policies import (
+    Attempt,
+    BestEffort,
+    FirstSuccess,
+    Hedge,
+    Priority,
+    Quorum,
+    Retry,
+)
 from harness.runs import Event, RunBegan, RunOver, WaitBegan
-from tests.cluster.fake_workers import FakeCluster, Unpicklable
+from tests.cluster.fake_workers import FakeCluster, Unpicklable, here
 from tests.scale import scaled
 from tests.support.memory_journal import MemoryJournal
 
@@ -167,24 +178,88 @@ async def test_attempts_of_dead_workers_are_in_the_journal(autojump_clock: MockC
         assert cluster.connections[-1].calls == 1
 
 
-async def test_an_item_that_kills_its_workers_is_given_up(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_an_item_that_kills_its_workers_is_given_up_and_no_other(
+    autojump_clock: MockClock, workers: int
+) -> None:
+    """Those that went down with it, however often, only wait until it has been found out."""
+    company: list[int] = []
+    running: Counter[Any] = Counter()
+
+    async def work(item: int) -> int:
+        worker = here.get()
+        running[worker] += 1
+        try:
+            await trio.sleep(0.5 if item == 3 else 1)
+            if item == 3:
+                company.append(running[worker])
+                worker.kill()
+                await trio.sleep_forever()
+        finally:
+            running[worker] -= 1
+        return item
+
+    async with FakeCluster(workers=workers) as cluster:
+        results = await cluster.fan_out(work, range(40), limit=12, policy=KEEP_GOING)
+        again = await cluster.fan_out(work, range(4, 40), limit=12)
+    assert [one.status for one in results if one.item != 3] == ["ok"] * 39
+    assert len(again) == 36
+    error = results[3].error
+    assert isinstance(error, WorkerLostError)
+    assert f"{LOSSES_ALONE_AT_MOST} times while it had nothing else" in str(error)
+    assert all(others > 1 for others in company[:LOSSES_IN_COMPANY])
+    assert company[LOSSES_IN_COMPANY:] == [1] * LOSSES_ALONE_AT_MOST
+    assert results[3].attempts == len(company)
+
+
+async def test_what_was_not_sent_yet_is_no_attempt(autojump_clock: MockClock) -> None:
     async def work(item: int) -> int:
         await trio.sleep(1)
-        if item == 3:
-            for connection in cluster.connections:
-                if connection.number == item_at[0]:
-                    connection.kill()
+        return item
+
+    async with FakeCluster(workers=2) as cluster, trio.open_nursery() as nursery:
+        spread = cluster._spread
+        assert spread is not None
+        # As on a machine so busy that nothing has been sent when the worker ends.
+        for link in spread._links:
+            link.connection.send = lambda messages: None  # type: ignore[method-assign]
+
+        async def kill() -> None:
+            await trio.sleep(0.5)
+            for link in spread._links:
+                link.outbox += [("call", number) for number in link.calls]
+            for connection in cluster.connections[:2]:
+                connection.kill()
+
+        nursery.start_soon(kill)
+        results = await cluster.fan_out(work, range(8))
+    assert results.values() == list(range(8))
+    assert [one.attempts for one in results] == [1] * 8
+
+
+async def test_a_head_that_is_gone_ends_the_batch_soon(autojump_clock: MockClock) -> None:
+    """Ray would hold up everything for a minute; what had ended is kept."""
+    journal = MemoryJournal()
+    calls: Counter[int] = Counter()
+
+    async def work(item: int) -> int:
+        calls[item] += 1
+        if item >= 5 and calls[item] == 1:
+            cluster.transport.head_answers = False
             await trio.sleep_forever()
         return item
 
-    item_at = [0]
-    async with FakeCluster(workers=1) as cluster:
-        results = await cluster.fan_out(work, range(6), limit=1, policy=KEEP_GOING)
-    assert [one.status for one in results] == ["ok"] * 3 + ["failed"] + ["ok"] * 2
-    error = results[3].error
-    assert isinstance(error, WorkerLostError)
-    assert "given up" in str(error)
-    assert results[3].attempts == LOSSES_AT_MOST
+    for _ in range(2):
+        async with FakeCluster() as cluster:
+            began_at = trio.current_time()
+            options: Any = {"journal": journal, "key": str, "name": "b"}
+            if not calls:
+                with pytest.raises(ClusterGoneError, match=r"head .* hasn't answered for 6 s"):
+                    await cluster.fan_out(work, range(9), **options)
+                assert trio.current_time() < began_at + 9
+            else:
+                assert len(await cluster.fan_out(work, range(9), **options)) == 9
+    assert calls == {item: 1 + (item >= 5) for item in range(9)}
 
 
 async def test_a_cancel_reaches_items_in_their_workers(autojump_clock: MockClock) -> None:
@@ -417,6 +492,96 @@ async def test_what_cannot_be_sent_is_refused_in_words(autojump_clock: MockClock
 
 class StrangeError(Exception):
     """Can't be pickled."""
+
+
+class OneWay:
+    """Can be pickled, and not be read."""
+
+    def __reduce__(self) -> Any:
+        return int, ("not a number",)
+
+
+async def test_what_cannot_be_read_back_spoils_nothing_else(autojump_clock: MockClock) -> None:
+    """An event did: it ended the cluster with all that ran there."""
+
+    async def emits_it(item: object) -> object:
+        current_run().emit_nowait(OneWay())
+        await trio.sleep(1)
+        return item
+
+    async def returns_it(item: int) -> object:
+        await trio.sleep(1)
+        return OneWay() if item == 3 else item
+
+    seen = Seen()
+    async with FakeCluster() as cluster:
+        with harness.observing(seen):
+            assert len(await cluster.fan_out(emits_it, range(4))) == 4
+        results: Any = await cluster.fan_out(returns_it, range(5), policy=KEEP_GOING)
+        [one] = await cluster.fan_out(emits_it, [OneWay()], policy=KEEP_GOING)
+    assert ["can't be read here" in event.payload for event in seen.events] == [True] * 4
+    assert [one.status for one in results] == ["ok"] * 3 + ["failed", "ok"]
+    assert "the value of item '3' can't be read here" in str(results[3].error)
+    assert "the item of '0' can't be read in a worker" in str(one.error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"policy": FirstSuccess()},
+        {"policy": Quorum(4)},
+        {"policy": BestEffort(max_failures=2)},
+        {"policy": KEEP_GOING, "within": 4.5},
+        {"policy": KEEP_GOING, "priority": lambda item: item},
+        {"policy": KEEP_GOING, "priority": Priority(serial_by=lambda item: item % 2)},
+        {"policy": KEEP_GOING, "each": Attempt(timeout=4.5, fallback=lambda item, error: -1)},
+        {"policy": KEEP_GOING, "each": Attempt(hedge=Hedge(after=2.5))},
+    ],
+)
+async def test_every_option_means_what_it_means_without_workers(
+    autojump_clock: MockClock, options: dict[str, Any]
+) -> None:
+    async def work(item: int) -> int:
+        await trio.sleep(1 + item)
+        if item % 3 == 0:
+            raise ValueError(f"not {item}")
+        return item
+
+    async def facts(fan_out: Any) -> list[Any]:
+        began_at = trio.current_time()
+        try:
+            results = await fan_out(work, range(8), limit=4, **options)
+        except FanOutError as error:
+            results = error.results
+        came_to = [
+            (one.item, one.status, one.attempts, str(one.error), one._ended_with is None)
+            for one in results
+        ]
+        return [*came_to, trio.current_time() - began_at]
+
+    async with FakeCluster() as cluster:
+        assert await facts(cluster.fan_out) == await facts(harness.fan_out)
+
+
+async def test_deps_may_last_as_long_as_their_worker(autojump_clock: MockClock) -> None:
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[str]:
+        await trio.sleep(1)
+        log.append("opened")
+        yield "connection"
+        await trio.sleep(0.5)
+        log.append("closed")
+
+    async def work(item: int) -> str:
+        return str(current_run().deps)
+
+    async with FakeCluster(deps=connect) as cluster:
+        assert set((await cluster.fan_out(work, range(6))).values()) == {"connection"}
+        assert log == ["opened"] * 2
+    assert log == ["opened"] * 2 + ["closed"] * 2
 
 
 async def test_workers_that_cannot_start_are_an_error_of_the_whole(

@@ -15,7 +15,7 @@ import textwrap
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import pytest
 import trio
 
 from harness.cli import main
-from harness.cluster import FleetLimiter
+from harness.cluster import FleetLimiter, FleetStore
 from harness.cluster._redis import RedisLink
 from harness.errors import HarnessWarning
 from harness.limits import Rate
@@ -116,6 +116,42 @@ async def test_a_wrong_password_is_said_and_not_shown(redis_server: RedisServer)
         async with FleetLimiter(address, "p", requests_per_minute=60):
             pass
     assert "wrong-one" not in str(caught.value)
+
+
+async def test_it_says_what_a_user_may_not_do_at_once(redis_server: RedisServer, name: str) -> None:
+    """And what one must be allowed, as docs/how-to/fleets.md has it, is enough."""
+    rights = "~{harness:* +@read +@write +@scripting +@connection +info +time"
+    async with coredis.Redis.from_url(redis_server.address) as client:
+        for user, rules in ((name, rights), (f"not-{name}", f"{rights} -@scripting")):
+            await client.acl_setuser(user, *(rule.encode() for rule in f"on >xyz {rules}".split()))
+    for user in (name, f"not-{name}"):
+        address = f"redis://{user}:xyz@127.0.0.1:{redis_server.port}"
+        for kept in (
+            FleetLimiter(address, name, requests_per_minute=60),
+            FleetStore(address, name),
+        ):
+            with (
+                nullcontext()
+                if user == name
+                else pytest.raises(ConnectionError, match="no permissions to run the 'evalsha'")
+            ):
+                async with kept:
+                    assert user == name
+
+
+async def test_why_no_connection_can_be_made_is_said(name: str) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"-ERR this is no TLS\r\n" * 10)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(ConnectionError, match=rf"rediss://127.0.0.1:{port}: .*\(SSLError: "):
+            async with FleetStore(f"rediss://:secret@127.0.0.1:{port}", name):
+                pass
+        nursery.cancel_scope.cancel()
 
 
 async def test_an_address_where_nobody_answers_is_named(name: str) -> None:

@@ -27,7 +27,7 @@ from harness.errors import (
     JournalLockedError,
 )
 from harness.fanout import Results
-from harness.flow import Pipeline, stage
+from harness.flow import Batch, Pipeline, stage
 from harness.journal import Journal, open_journal, read_journal
 from harness.journal._postgres import _backend
 from harness.policies import BestEffort, Priority, Retry
@@ -42,11 +42,11 @@ def join(path: str, **options: Any) -> Any:
     return open_journal(path, join=True, **options)
 
 
-async def call(work: Callable[[int], Awaitable[Any]], item: int) -> Any:
+async def call(work: Callable[[Any], Awaitable[Any]], item: Any) -> Any:
     return await work(item)
 
 
-def called(work: Callable[[int], Awaitable[Any]]) -> Callable[[int], Awaitable[Any]]:
+def called(work: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
     """Return a function that is the same to a journal whatever it calls."""
     return partial(call, work)
 
@@ -172,13 +172,135 @@ async def test_serial_by_is_refused(postgres_path: str) -> None:
             )
 
 
+Work = Callable[[Any], Awaitable[Any]]
+
+
+async def run_pipeline(
+    journal: Journal, items: int, *stages: Work, batch: Any = None
+) -> Results[Any]:
+    *before, last = [called(one) for one in stages]
+    pipeline: Any = Pipeline(
+        *(stage(one, name=f"s{number}", limit=3) for number, one in enumerate(before)),
+        stage(last, name="last", batch=batch),
+    )
+    results: Results[Any] = await pipeline.run(
+        range(items), journal=journal, key=lambda item: item, name="p"
+    )
+    return results
+
+
 @pytest.mark.slow
-async def test_a_pipeline_is_refused(postgres_path: str) -> None:
-    """Its stages are recorded one by one, and another session doesn't look for them."""
-    pipeline = Pipeline(stage(never))
+@pytest.mark.real_clock
+async def test_sessions_share_the_items_of_a_pipeline(postgres_path: str) -> None:
+    """Each goes its whole way in one session, and all have all results."""
+    ran: list[tuple[str, int, int]] = []
+    results: list[Results[Any]] = []
+    divided = trio.Event()
+
+    async def session(number: int) -> None:
+        async def first(item: int) -> int:
+            ran.append(("first", item, number))
+            if len({by for _, _, by in ran}) > 1:
+                divided.set()
+            await divided.wait()
+            return 10 * item
+
+        async def second(item: int) -> int:
+            ran.append(("second", item // 10, number))
+            await trio.sleep(0.002)
+            return item + 1
+
+        async with join(postgres_path) as journal:
+            results.append(await run_pipeline(journal, 30, first, second))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session, 0)
+        nursery.start_soon(session, 1)
+    assert sorted((what, item) for what, item, _ in ran) == [
+        (what, item) for what in ("first", "second") for item in range(30)
+    ]
+    assert len({(item, by) for _, item, by in ran}) == 30
+    for one in results:
+        assert one.values() == [10 * item + 1 for item in range(30)]
+        assert [result.attempts for result in one] == [1] * 30
     async with join(postgres_path) as journal:
-        with pytest.raises(ValueError, match="can't keep the stages of a pipeline"):
-            await pipeline.run([1], journal=journal, key=lambda item: item)
+        assert (await run_pipeline(journal, 30, never, never)).values() == results[0].values()
+    async with open_journal(postgres_path) as alone:
+        assert (await run_pipeline(alone, 30, never, never)).values() == results[0].values()
+
+
+@pytest.mark.slow
+@pytest.mark.real_clock
+async def test_an_item_of_a_pipeline_is_taken_over_at_its_step(
+    postgres_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a step that its first session records late is refused, as an end is."""
+    began, goes_on = trio.Event(), trio.Event()
+    firsts: list[int] = []
+
+    async def first(item: int) -> str:
+        firsts.append(item)
+        return "first"
+
+    async def slow(value: str) -> str:
+        began.set()
+        await goes_on.wait()
+        return "late"
+
+    async def quick(value: str) -> str:
+        return f"{value}, quick"
+
+    async def last(value: str) -> str:
+        return f"{value}, last"
+
+    async def stopped(journal: Journal) -> None:
+        with pytest.raises(JournalLockedError, match="taken over by another session"):
+            await run_pipeline(journal, 1, first, slow, last)
+
+    async with join(postgres_path) as other:
+        with pytest.raises(JournalLockedError, match="taken over by another session"):
+            async with join(postgres_path) as journal, trio.open_nursery() as nursery:
+                nursery.start_soon(stopped, journal)
+                await began.wait()
+                Stopped(postgres_path, monkeypatch).expire(journal)
+                [result] = await run_pipeline(other, 1, first, quick, last)
+                assert result.value == "first, quick, last"
+                goes_on.set()
+    assert firsts == [0]
+    with read_journal(postgres_path) as reader:
+        [item] = reader.items("p")
+        assert item.plain_value() == "first, quick, last"
+        assert [one.name for one in reader.steps("p", 0)].count("stage 's1'") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.real_clock
+async def test_a_stage_that_gathers_items_doesnt_wait_for_those_of_others(
+    postgres_path: str,
+) -> None:
+    """Those may wait for ours."""
+    both = trio.Event()
+    began: set[int] = set()
+
+    async def session(number: int) -> None:
+        async def first(item: int) -> int:
+            began.add(number)
+            if len(began) > 1:
+                both.set()
+            await both.wait()
+            return item
+
+        async def together(items: list[int]) -> list[int]:
+            return items
+
+        async with join(postgres_path) as journal:
+            results = await run_pipeline(journal, 5, first, together, batch=Batch(50))
+            assert results.values() == list(range(5))
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session, 0)
+            nursery.start_soon(session, 1)
 
 
 class Stopped:
@@ -422,6 +544,18 @@ async def test_answers_that_are_lost_lose_nothing(postgres_path: str, of: str) -
     assert sorted(ran) == list(range(6))
     with read_journal(postgres_path) as reader:
         assert reader.totals("b").attempts == 6
+
+
+@pytest.mark.slow
+async def test_the_locks_of_a_stopped_session_last_no_longer_than_its_lease(
+    postgres_path: str,
+) -> None:
+    """One that was stopped in the middle of a transaction held up all others until it went on."""
+    async with join(postgres_path, lease=7) as journal:
+        ended_after = await journal._writer.ask(
+            lambda backend: backend.fetch("SHOW idle_in_transaction_session_timeout")
+        )
+    assert ended_after == [("7s",)]
 
 
 @pytest.mark.slow

@@ -20,8 +20,7 @@ __all__ = ["keep_others_out", "open_transport"]
 def keep_others_out() -> None:
     """Have a cluster that is started here answer only who has a token; before Ray is imported.
 
-    Ray's servers listen on all interfaces, whatever they are asked to do. Ray reads this when it is
-    imported: a program that has done so before has decided for itself.
+    Ray reads this when it is imported: a program that has done so before has decided for itself.
     """
     if "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -15,9 +15,9 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -27,7 +27,7 @@ import trio
 from harness._events import happened
 from harness.cluster._messages import Message
 from harness.cluster._spread import Connection, Transport, WorkerGone
-from harness.cluster._worker import Worker
+from harness.cluster._worker import LogsToDriver, Worker
 from harness.errors import ClusterError
 
 ray: Any = import_module("ray")
@@ -36,6 +36,9 @@ LOOPBACK = "127.0.0.1"
 
 OBJECT_STORE_BYTES = 100 << 20
 """For the store of a cluster that is started here. Messages this small don't use it."""
+
+_TOO_SLOW = "timed out during startup"
+"""What Ray says when its servers take more than half a minute to start, as on a busy machine."""
 
 
 class Actor:
@@ -77,6 +80,7 @@ class Actor:
         self._token = trio.lowlevel.current_trio_token()
         send, receive = trio.open_memory_channel[list[Message]](math.inf)
         self._inbox.put(send)
+        logging.getLogger().addHandler(LogsToDriver())
         words = f"process {os.getpid()} on {socket.gethostname()}"
         await Worker(ray.cloudpickle.dumps, self._outbox.put, words).serve(receive)
 
@@ -84,8 +88,9 @@ class Actor:
 class RayConnection:
     """One actor."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, transport: RayTransport) -> None:
         self._actor = actor
+        self._transport = transport
         self._token = trio.lowlevel.current_trio_token()
 
     def send(self, messages: list[Message]) -> None:
@@ -118,14 +123,17 @@ class RayConnection:
 
     def kill(self) -> None:
         """End the actor."""
-        with suppress(Exception):
-            ray.kill(self._actor)
+        if not self._transport.is_gone:  # Else Ray would wait for it.
+            with suppress(Exception):
+                ray.kill(self._actor)
 
 
 class RayTransport:
     """An open connection to a Ray cluster."""
 
-    def __init__(self, cpus_per_worker: float) -> None:
+    def __init__(self, cpus_per_worker: float, head: str) -> None:
+        self._head = head
+        self.is_gone: bool = False
         self._actor_class = ray.remote(
             num_cpus=cpus_per_worker, max_restarts=0, concurrency_groups={"in": 1, "out": 1}
         )(_grouped())
@@ -137,7 +145,21 @@ class RayTransport:
 
     async def start(self, number: int) -> Connection:
         """Start a worker."""
-        return RayConnection(self._actor_class.remote())
+        return RayConnection(self._actor_class.remote(), self)
+
+    async def check(self) -> None:
+        """Return once the head has answered.
+
+        Raises:
+          OSError: if it can't be reached.
+        """
+        host, _, port = self._head.rpartition(":")
+        stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+        await trio.aclose_forcefully(stream)
+
+    def give_up(self) -> None:
+        """Note that the head is gone, so that nobody waits for it."""
+        self.is_gone = True
 
 
 def _grouped() -> type:
@@ -172,7 +194,7 @@ async def open_transport(
             if address is None:
                 start = partial(start_here, workers * cpus_per_worker, runtime_env)
             else:
-                start = partial(_init, runtime_env, address=address)
+                start = partial(_init, address, runtime_env)
             await trio.to_thread.run_sync(lambda: starter.submit(start).result())
         except Exception as error:
             starter.shutdown(wait=False)
@@ -181,7 +203,14 @@ async def open_transport(
                 f"({error}); see whether it runs, and whether a firewall is between"
             ) from error
     try:
-        yield RayTransport(cpus_per_worker)
+        if address is not None and address.startswith("ray://"):
+            head = address.removeprefix("ray://")
+        else:
+            head = ray.get_runtime_context().gcs_address
+        if address is None and not ours and head.startswith(f"{LOOPBACK}:"):
+            # In a cluster that another one of this program has started, for its own workers alone.
+            cpus_per_worker = 0
+        yield RayTransport(cpus_per_worker, head)
     finally:
         if ours:
             with trio.CancelScope(shield=True):
@@ -190,19 +219,43 @@ async def open_transport(
 
 
 def start_here(cpus: float, runtime_env: Mapping[str, Any] | None = None) -> None:
-    """Start a cluster on this machine, for this process."""
-    _init(
-        runtime_env,
-        address="local",
-        num_cpus=math.ceil(cpus),
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address=LOOPBACK,
-    )
+    """Start a cluster on this machine, for this process, which nobody reaches from elsewhere."""
+    options = {
+        "num_cpus": math.ceil(cpus),
+        "include_dashboard": False,
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "_node_ip_address": LOOPBACK,
+    }
+    try:
+        _init("local", runtime_env, **options)
+    except Exception as error:
+        if _TOO_SLOW not in str(error):
+            raise
+        # Once more: what it has to read is in memory now.
+        ray.shutdown()
+        _init("local", runtime_env, **options)
 
 
-def _init(runtime_env: Mapping[str, Any] | None, **options: Any) -> None:
+@contextmanager
+def _this_machine_alone() -> Generator[None]:
+    """Have Ray take 127.0.0.1 as it is, so that all of its servers listen there.
+
+    Else it takes it for the machine's own address, and listens on all interfaces. That is off by
+    default where it has no clusters of several machines: this says that it has none here, either.
+    """
+    constants: Any = import_module("ray._private.ray_constants")
+    before = getattr(constants, "ENABLE_RAY_CLUSTER", True)
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _init(address: str, runtime_env: Mapping[str, Any] | None, **options: Any) -> None:
     if runtime_env is not None:
         options["runtime_env"] = dict(runtime_env)
     # It warns that it leaves SIGTERM alone in a thread, which is as it should be.
-    ray.init(configure_logging=True, logging_level=logging.ERROR, **options)
+    is_here = address == "local" or address.startswith(f"{LOOPBACK}:")
+    with _this_machine_alone() if is_here else nullcontext():
+        ray.init(address, configure_logging=True, logging_level=logging.ERROR, **options)

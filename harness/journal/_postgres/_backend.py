@@ -257,6 +257,10 @@ class PostgresBackend(Backend):
 
     def _set_up(self) -> None:
         self.execute("SET synchronous_commit = on")
+        if self.leases is not None:
+            # A process that is stopped in a transaction must not hold up the others with its locks.
+            most = round(1_000 * self.leases.seconds)
+            self.execute(f"SET idle_in_transaction_session_timeout = {most}")
         # The lock of a machine that vanished is free after a minute.
         for setting in ("idle = 30", "interval = 10", "count = 3"):
             self.execute(f"SET tcp_keepalives_{setting}")

@@ -38,14 +38,18 @@ from trio.lowlevel import checkpoint, current_trio_token, enable_ki_protection
 
 from harness._events import happened
 from harness._root_errors import root_errors
-from harness._words import error_in_words
 from harness.errors import HarnessWarning, LimiterRunError
 from harness.limits._across_processes._reporting import (
     ReportingMeter,
     ReportingPauses,
     margin_seconds,
 )
-from harness.limits._across_processes._server_link import ServerLink
+from harness.limits._across_processes._server_link import (
+    CALL_SECONDS,
+    ServerLink,
+    reason_in_words,
+    run_in_time,
+)
 from harness.limits._claim import Claim
 from harness.limits._grants import Grants
 from harness.limits._limiter_statistics import LimiterStatistics
@@ -59,12 +63,14 @@ _SCRIPT = Path(__file__).with_name("limiter.lua").read_text()
 _HORIZON_SECONDS = 0.05
 """How far ahead something is granted: the longest that a pause takes to reach everybody."""
 
+_STALE_SECONDS = 0.1
+"""A booking that is later than this isn't used: others have been granted what came free since."""
+
 _MOST_ASKED = 32
 _FLUSH_SECONDS = 0.01
 _RENEWALS = 3
 """How often a lease is renewed in its time."""
 
-_CALL_SECONDS = 2.0
 _RETRY_SECONDS = 0.25
 _CLOCK_SAMPLES = 32
 
@@ -178,7 +184,7 @@ class ServerGrants(Grants):
         if not self._is_open:
             return
         try:
-            with trio.CancelScope(deadline=current_time() + 2 * _CALL_SECONDS, shield=True):
+            with trio.CancelScope(deadline=current_time() + 2 * CALL_SECONDS, shield=True):
                 await checkpoint()
                 self._return_bookings()
                 self._closing.set()
@@ -283,8 +289,8 @@ class ServerGrants(Grants):
         wanted = [tuple(amount for _, amount in claim.charges) for claim in asked]
         for amounts in wanted:
             arguments += amounts
-        with trio.fail_after(_CALL_SECONDS):
-            reply = await link.run(_SCRIPT, self._keys(), [_written(one) for one in arguments])
+        words = [_written(one) for one in arguments]
+        reply = await run_in_time(link, _SCRIPT, self._keys(), words)
         if reply[0] == "differs":
             raise _OtherLimitsError(reply[1])
         return self._take_reply(reply, held, wanted, pauses_told=not was_urgent)
@@ -333,8 +339,9 @@ class ServerGrants(Grants):
             return False
         if not self._was_in_touch and not self._alone and self._on_unreachable == "raise":
             self._error = ConnectionError(
-                f"Redis can't be used at {self._address}: {error_in_words(error)}; start it, or "
-                'say on_unreachable="local" to begin without it'
+                f"Redis can't be used at {self._address}: {reason_in_words(error)}; see "
+                'that it runs and lets this user in, or say on_unreachable="local" to begin '
+                "without it"
             )
             self._error.__cause__ = error
             return False
@@ -361,7 +368,7 @@ class ServerGrants(Grants):
         with suppress(HarnessWarning):  # The courier's task is nobody's to raise in.
             warnings.warn(
                 f"limiter {self.name!r} can't reach Redis at {self._address} "
-                f"({error_in_words(error)}); until it is back, this process keeps to {share} by "
+                f"({reason_in_words(error)}); until it is back, this process keeps to {share} by "
                 "itself",
                 HarnessWarning,
                 stacklevel=1,
@@ -465,12 +472,15 @@ class ServerGrants(Grants):
             self._return_bookings()
         while self._bookings:
             booking = self._bookings[0]
-            if all(
+            # This process was stopped meanwhile, or its machine slept.
+            is_stale = now - booking.moment > _STALE_SECONDS
+            if not is_stale and all(
                 have >= amount
                 for have, (_, amount) in zip(booking.amounts, reservation.charges, strict=True)
             ):
                 return max(now, booking.moment)
-            self._return(self._bookings.popleft())  # For one that was ahead of it, and has gone.
+            # If not stale, it was for one that was ahead of this one, and has gone.
+            self._return(self._bookings.popleft())
         if reservation is not self._asked_first:
             self._ask_at = now
         self._bell.set()

@@ -1,0 +1,39 @@
+"""What is left of ten tasks when two fail? A nursery has one policy, and returns no values."""
+
+import trio
+from trio.testing import MockClock
+
+from benchmarks.comparison._failing import (
+    ITEMS,
+    NOTHING,
+    STEP_SECONDS,
+    ModelDownError,
+    answer,
+    show,
+)
+
+left: list[str] = []
+
+
+async def agent(number: int) -> None:
+    await trio.sleep(number * STEP_SECONDS)
+    left.append(answer(number))  # Without this line nothing would be left.
+
+
+async def main() -> None:
+    try:
+        async with trio.open_nursery() as nursery:
+            for number in ITEMS:
+                nursery.start_soon(agent, number)
+    except* ModelDownError:
+        pass
+    show(
+        first_error=f"{len(left)}, if the task stores them",
+        collect=NOTHING,
+        quorum=NOTHING,
+        threshold=NOTHING,
+    )
+
+
+if __name__ == "__main__":
+    trio.run(main, clock=MockClock(autojump_threshold=0))
