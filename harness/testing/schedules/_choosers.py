@@ -18,6 +18,8 @@ Which of them finds a fault depends on the fault, so a search takes turns:
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
@@ -41,12 +43,25 @@ class Planned:
     """Choices by the number of the decision."""
 
     decision: int = attrs.field(default=0, init=False)
+    _switches: list[int] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._switches = sorted(self.choices)
 
     def choose(self, tasks: Sequence[int]) -> int:
         """Return the choice for this decision; the last task if there are fewer than expected."""
         choice = self.choices.get(self.decision, 0)
         self.decision += 1
         return min(choice, len(tasks) - 1)
+
+    def stays(self) -> int:
+        """Return how many decisions in a row are going to be 0."""
+        following = bisect_left(self._switches, self.decision)
+        return (*self._switches[following : following + 1], sys.maxsize)[0] - self.decision
+
+    def skip(self, decisions: int) -> None:
+        """Count decisions that were 0."""
+        self.decision += decisions
 
 
 @attrs.define(eq=False)
@@ -94,11 +109,26 @@ class Sticky:
     switching: float
     """The chance of a switch at a decision."""
 
+    _stays: int = attrs.field(default=-1, init=False)
+    """How often it stays before it switches; below 0 if that isn't drawn yet."""
+
     def choose(self, tasks: Sequence[int]) -> int:
         """Return 0, or now and then any other index."""
-        if self.random.random() >= self.switching:
-            return 0
-        return 1 + int(self.random.random() * (len(tasks) - 1))
+        left = self.stays()
+        self._stays = left - 1
+        return 0 if left else 1 + int(self.random.random() * (len(tasks) - 1))
+
+    def stays(self) -> int:
+        """Return how many decisions in a row are going to be 0."""
+        if self._stays < 0:
+            self._stays = 0
+            while self.random.random() >= self.switching:
+                self._stays += 1
+        return self._stays
+
+    def skip(self, decisions: int) -> None:
+        """Count decisions at which it stayed."""
+        self._stays -= decisions
 
 
 @attrs.define(eq=False)
@@ -136,6 +166,15 @@ class Priorities:
         self.decision += 1
         return tasks.index(highest)
 
+    def stays(self) -> int:
+        """Return how many decisions are going to be like the last one, if the tasks are its."""
+        falls = [one for one in self.falls_to if one >= self.decision]
+        return min(falls, default=sys.maxsize) - self.decision
+
+    def skip(self, decisions: int) -> None:
+        """Count decisions at which the highest went on."""
+        self.decision += decisions
+
 
 @attrs.define(eq=False)
 class StepPriorities:
@@ -153,3 +192,7 @@ class StepPriorities:
         highest = max(tasks, key=priority.__getitem__)
         del priority[highest]
         return tasks.index(highest)
+
+
+Foreseeing = Planned | Sticky | Priorities
+"""What can tell how long it won't switch, so that it needn't be asked until then."""

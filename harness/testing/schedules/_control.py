@@ -20,19 +20,23 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 from zlib import crc32
 
 import attrs
 
-from harness.testing.schedules._choosers import Chooser
+from harness.testing.schedules._choosers import Chooser, Foreseeing
 from harness.testing.schedules._schedule import Marks, Schedule
 from harness.testing.schedules._strand import Strand, Strands, await_frames
 from harness.testing.schedules._targets import Targets
 
 PATIENCE = 250
 """How many decisions in a row may pass over a task before it must go on."""
+
+PATIENCE_AT_MOST = 10_000
+"""The same where there are many tasks; each then makes as many more decisions at its turn."""
 
 STEPS_TO_END = 5_000
 """How many steps a program has to end, once it was cut short."""
@@ -133,7 +137,17 @@ class Control:
     _passed_over_since: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """By number, which decision was the first that a strand could have been picked at."""
 
+    _was_forced: bool = attrs.field(default=False, init=False)
+    """Whether the last decision wasn't the chooser's."""
+
+    _forced_left: int = attrs.field(default=0, init=False)
+    """How many more aren't, if it is about the same strand."""
+
     _hash: int = attrs.field(default=_HASH_SEED, init=False)
+    _mixed: int = attrs.field(default=0, init=False)
+    """What was mixed into it last, """
+    _times: int = attrs.field(default=0, init=False)
+    """and how often in a row; not in it yet."""
     _hashes: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]], init=False)
     """The decisions that switched, each with the hash up to it."""
 
@@ -154,10 +168,7 @@ class Control:
         self.numbers[strand] = number = len(self._codes)
         self.started_by.append(max(self._last, 0))
         # A hash that is the same in every process, unlike a str's. Sums of these tell sets apart.
-        code, weight = (
-            crc32(text.encode()) | 1 for text in (self.backend.code_name(strand), f"{number}")
-        )
-        self._codes.append(code * weight & 0xFFFFFFFF)
+        self._codes.append(_code(self.backend.code_name(strand), number))
 
     def live(self) -> list[Strand]:
         """Return the program's strands that haven't ended."""
@@ -241,6 +252,44 @@ class Control:
             targets.begin_task_step(number, strand)
         return strand
 
+    def sure_steps(self) -> int:
+        """Return how many more steps the strand that was picked is sure to be picked for.
+
+        As long as nothing changes which others could go on; see `step_on`.
+        """
+        targets = self.targets
+        if len(targets.by_number) > 1 or targets.stepped is not None or targets.strikes_tasks:
+            return 0
+        most = self.most_steps - self.steps - 1
+        if self.ready:
+            if not isinstance(self.chooser, Foreseeing):
+                return 0
+            most = min(most, self.chooser.stays())
+            if self._was_forced:
+                most = min(most, self._forced_left)
+            else:
+                since = next(
+                    since
+                    for number, since in self._passed_over_since.items()
+                    if number in self.ready
+                )
+                most = min(most, since + _patience(len(self.ready) + 1) - len(self.choices))
+        return max(most, 0)
+
+    def step_on(self, steps: int) -> None:
+        """Record steps that the strand which was picked last has made without being picked."""
+        number = self._last
+        self.order += [number] * steps
+        self.steps += steps
+        if self.ready:
+            assert isinstance(self.chooser, Foreseeing)
+            self.chooser.skip(steps)
+            self._forced_left -= steps
+            self.choices += [0] * steps
+            self.widths += [len(self.ready) + 1] * steps
+            self.picks += [number] * steps
+            self._mix(self._ready_mixed + self._codes[number], steps)
+
     def _replace(self, ready: Iterable[Strand]) -> None:
         """Have just these strands as those that could go on."""
         wanted = {self.numbers[strand]: strand for strand in ready}
@@ -255,15 +304,20 @@ class Control:
         if self._last in self.ready and tasks[0] != self._last:
             del tasks[bisect_left(tasks, self._last)]
             tasks.insert(0, self._last)
-        starving = self._starving() if len(self.choices) >= PATIENCE else None
+        if self._forced_left > 0 and tasks[0] == self._last:
+            self._forced_left -= 1
+            return tasks[self._choose(tasks, forced=True)]
+        self._forced_left = 0
+        starving = self._starving(len(tasks)) if len(self.choices) >= PATIENCE else None
         if starving is not None:
             tasks.remove(starving)
             tasks.insert(0, starving)
+            self._forced_left = _patience(len(tasks)) // PATIENCE - 1
         return tasks[self._choose(tasks, forced=starving is not None)]
 
-    def _starving(self) -> int | None:
+    def _starving(self, count: int) -> int | None:
         """Return the first of those that were passed over for the longest time, if for too long."""
-        found, longest = None, len(self.choices) - PATIENCE
+        found, longest = None, len(self.choices) - _patience(count)
         for number, since in self._passed_over_since.items():  # In the order of time.
             if since > longest:
                 break
@@ -275,21 +329,36 @@ class Control:
         """Make a decision and record it; ``forced`` means choice 0, whatever the chooser wants."""
         decision = len(self.choices)
         expected = self._expected.get(decision)
-        if expected is not None and self.diverged_at is None and expected != _short(self._hash):
+        if expected is not None and self.diverged_at is None and expected != self._mark():
             self.diverged_at = decision
         choice = self.chooser.choose(options)  # Even if it is forced: choosers count decisions.
         if forced:
             choice = 0
+        self._was_forced = forced
         self.choices.append(choice)
         self.widths.append(len(options))
         self.picks.append(options[choice])
         if choice:
-            self._hashes.append((decision, _short(self._hash)))
+            self._hashes.append((decision, self._mark()))
         return choice
 
-    def _mix(self, value: int) -> None:
+    def _mix(self, value: int, times: int = 1) -> None:
         """Mix something seen into the hash of everything seen."""
-        self._hash = (self._hash ^ value) * _HASH_PRIME & 0xFFFFFFFF
+        if value != self._mixed:
+            self._hash = self._all_mixed()
+            self._mixed, self._times = value, 0
+        self._times += times
+
+    def _all_mixed(self) -> int:
+        if not self._times:
+            return self._hash
+        mixed = (self._hash ^ self._mixed) * _HASH_PRIME & 0xFFFFFFFF
+        return (mixed ^ self._times) * _HASH_PRIME & 0xFFFFFFFF
+
+    def _mark(self) -> int:
+        """Fold that hash into the 16 bits that a replay string shows."""
+        mixed = self._all_mixed()
+        return (mixed ^ mixed >> 16) & 0xFFFF
 
     # Arrivals -----------------------------------------------------------------------------------
 
@@ -342,7 +411,7 @@ class Control:
             return None
         if marks.decisions != len(self.choices):
             return min(marks.decisions, len(self.choices))
-        return None if marks.at_end == _short(self._hash) else len(self.choices)
+        return None if marks.at_end == self._mark() else len(self.choices)
 
     def schedule(self) -> Schedule:
         """Return what was decided and what struck, as a value that can be replayed."""
@@ -350,10 +419,23 @@ class Control:
             ((decision, self.choices[decision]) for decision, _ in self._hashes),
             self.targets.struck,
         )
-        marks = Marks(
-            tuple(mark for _, mark in self._hashes), len(self.choices), _short(self._hash)
-        )
+        marks = Marks(tuple(mark for _, mark in self._hashes), len(self.choices), self._mark())
         return attrs.evolve(schedule, marks=marks)
+
+
+@lru_cache(maxsize=10_000)
+def _code(name: str, number: int) -> int:
+    code, weight = (crc32(text.encode()) | 1 for text in (name, f"{number}"))
+    return code * weight & 0xFFFFFFFF
+
+
+def _patience(count: int) -> int:
+    """Return for how many decisions in a row one of so many may be passed over.
+
+    If each of a hundred had its turn as often as each of three, they would do little but take turns
+    at single steps. So they have it less often, and make more steps then.
+    """
+    return min(max(PATIENCE, count * count), PATIENCE_AT_MOST)
 
 
 controlled: ContextVar[Control | None] = ContextVar("harness.testing.controlled", default=None)
@@ -384,8 +466,3 @@ def is_cut_short(strand: Strand) -> bool:
     """Return whether a strand's controlled program is being ended."""
     control = strand.context.get(controlled)
     return control is not None and control.cut_short
-
-
-def _short(mixed: int) -> int:
-    """Fold a hash into the 16 bits that a replay string shows."""
-    return (mixed ^ mixed >> 16) & 0xFFFF

@@ -44,6 +44,9 @@ class Effects:
     unseen: str | None = None
     """What it did that can't be seen; None if everything was."""
 
+    gives_back: set[int] = attrs.field(factory=set)
+    """The locks of threads that were held before it, and free after it."""
+
     depends_on_all: bool = False
     """Whether its order with any other step matters, as for a cancel."""
 
@@ -55,6 +58,15 @@ class Effects:
             access = keys[key] = Access(writes, {})
         access.writes |= writes
         access.at[line, writes] = None
+
+    def merge(self, other: Effects) -> None:
+        """Add what another step read and wrote, as far as that is known."""
+        for thing, keys in other.touched.items():
+            if thing == ANY:
+                continue
+            for key, access in keys.items():
+                for line, writes in access.at:
+                    self.add(thing, key, writes, line)
 
     def conflicts_with(self, other: Effects) -> bool:
         """Tell whether the order of both could matter."""

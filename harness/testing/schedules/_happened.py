@@ -71,11 +71,18 @@ class Happened:
             else:
                 found = [touching.get(thing, ()) for thing in (ANY, *touched)]
                 candidates = {*concern_all}.union(*found)
+            given_back: list[Clock] = []
             for earlier in sorted(candidates, reverse=True):
                 other = self.steps[earlier]
                 if not self._is_in(earlier, clock) and step.effects.conflicts_with(other.effects):
+                    if step.needs in other.effects.gives_back:
+                        # It can't come before this. But it can before whoever took that lock.
+                        given_back.append(self.clocks[earlier])
+                        continue
                     self.races.append((earlier, here))
                     _join(clock, self.clocks[earlier])
+            for one in given_back:
+                _join(clock, one)
             for one in (clock, synchronized, everything):
                 one[step.task] = place
             self.clocks.append(clock)

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from harness.testing.schedules._c_functions import is_future
+from harness.testing.schedules._c_functions import CONTAINERS, is_future
 from harness.testing.schedules._effects import ANY, WHOLE, Line
 from harness.testing.schedules._happened import Happened
 from harness.testing.schedules._watch import Watch
@@ -191,7 +191,9 @@ class Seen:
         last: dict[int, dict[tuple[Hashable, int, Line, bool], int]] = {}
         for here, step in enumerate(happened.steps):
             for thing, keys in step.effects.touched.items():
-                if thing == ANY or (thing > 0 and is_librarys(watch.things.kept[thing])):
+                if thing == ANY or thing in watch.primitives:
+                    continue
+                if thing > 0 and is_librarys(watch.things.kept[thing]):
                     continue
                 earlier = last.setdefault(thing, {})
                 for key, access in keys.items():
@@ -241,7 +243,7 @@ def _in_words(watch: Watch, thing: int, key: Hashable) -> str:
     kept = watch.things.kept[thing]
     if isinstance(kept, dict) and "__name__" in kept and isinstance(key, str) and key in kept:
         return f"{kept['__name__']}.{key}"
-    if isinstance(key, str) and key is not WHOLE and not isinstance(kept, dict | list | set):
+    if isinstance(key, str) and key is not WHOLE and not isinstance(kept, CONTAINERS):
         owner = kept if isinstance(kept, type) else type(kept)
         return f"{owner.__qualname__.rpartition('<locals>.')[2]}.{key}"
     return f"a {type(kept).__qualname__}"

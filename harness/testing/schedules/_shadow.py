@@ -84,6 +84,10 @@ class Shadow:
     sending: bool = False
     _expected: int | None = None
     """The next offset, if what was shadowed is right; None for any."""
+    _taken_else: int = sys.maxsize
+    """How much has been taken from the stack if it isn't."""
+    _stored: str | None = None
+    """The variable whose value, unknown when it was stored, was loaded again at once."""
 
     def before(self, frame: FrameType) -> None:
         """Note what the next instruction does."""
@@ -91,8 +95,11 @@ class Shadow:
         if self.calling is not None:
             self.was_of_c()
         if self._expected is not None and offset != self._expected:
-            self.stack.clear()
-        self._expected = None
+            del self.stack[-self._taken_else :]
+        self._expected, self._taken_else = None, sys.maxsize
+        stored, self._stored = self._stored, None
+        if stored is not None and self.stack and self.stack[-1] is UNKNOWN:
+            self.stack[-1] = frame.f_locals.get(stored, UNKNOWN)
         found = table_of(self.code).get(offset)
         if found is not None:
             try:
@@ -186,6 +193,8 @@ def _store_fast(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
 def _store_load_fast(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
     value = shadow.pop()
     stored, loaded = one.argval
+    if stored == loaded and value is UNKNOWN:
+        shadow._stored = stored
     shadow.push(value if stored == loaded else frame.f_locals.get(loaded, UNKNOWN))
 
 
@@ -362,6 +371,8 @@ def _for_iter(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
     shadow.look_at(thing, deep=False)
     shadow.push(FRESH if isinstance(thing, Over) and thing.gives_tuples else UNKNOWN)
     shadow._expected = _next(one)
+    # At the end of a loop there is no next element, and no longer an iterator.
+    shadow._taken_else = 1 if sys.version_info >= (3, 14) else 2
 
 
 def _unpack(shadow: Shadow, frame: FrameType, one: dis.Instruction) -> None:
@@ -541,9 +552,11 @@ _TABLE: dict[str, Any] = {
     "STORE_FAST": _store_fast,
     "STORE_FAST_LOAD_FAST": _store_load_fast,
     "STORE_FAST_STORE_FAST": _taking(2),
+    "POP_ITER": _taking(1),
     "LOAD_CONST": _load_const,
     "LOAD_SMALL_INT": _load_const,
     "LOAD_CLOSURE": _taking(0, FRESH),
+    "LOAD_FAST_AND_CLEAR": _taking(0, UNKNOWN),
     "LOAD_BUILD_CLASS": _taking(0, FRESH),
     "LOAD_ASSERTION_ERROR": _taking(0, AssertionError),
     "LOAD_GLOBAL": _load_global,

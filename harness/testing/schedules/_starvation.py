@@ -4,12 +4,16 @@ A deadlocked program stands still; a starved task only looks as if it had bad lu
 while its steps change nothing and end where they began, or while it makes none; and it is starved
 if meanwhile others make many steps, and write several times to what it looks at or waits in: a
 flag, a count, a lock, a queue. A task that waits for something nobody touches isn't starved.
+
+A thread makes several steps on each way through a loop. So it is stuck while it changes nothing and
+comes only to where it was before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from types import FrameType
+from typing import Any
 
 import attrs
 
@@ -35,7 +39,8 @@ class _Stuck:
     """What a task has been doing since it last got on."""
 
     since: int
-    where: Hashable
+    where: set[Hashable]
+    """Where it was since; several places for a thread alone."""
     looks_at: Effects
     taken: int = 0
     by: Strand | None = None
@@ -76,10 +81,20 @@ class Starvation:
         frames = frames_of(strand)
         where = tuple((frame.f_code, frame.f_lasti) for frame, _ in frames)
         before = stuck.get(strand)
-        if before is not None and before.where == where and not self._gets_on(made):
+        thread = control.threads.get(strand)
+        if thread is not None and thread.joins is not None:
+            stuck.pop(strand, None)  # Nobody can take the end of another.
+        elif (
+            before is None or self._gets_on(made) or (thread is None and where not in before.where)
+        ):
+            stuck[strand] = _Stuck(self._seen, {where}, self._waited_in(frames, thread))
+        elif thread is None:
             before.looks_at = made
+        elif where in before.where:
+            before.looks_at.merge(made)
         else:
-            stuck[strand] = _Stuck(self._seen, where, self._waited_in(frames))
+            before.where.add(where)
+            before.since, before.taken = self._seen, 0
         for other, its in stuck.items():
             if self._seen - its.since >= self.steps and its.taken >= TAKEN_AT_LEAST:
                 raise StarvationError(self._in_words(other, its))
@@ -90,13 +105,15 @@ class Starvation:
         return made.depends_on_all or any(
             access.writes
             for thing, keys in made.touched.items()
-            if thing <= 0 or not isinstance(kept[thing], LOCKS)
+            if thing <= 0 or not (thing in self.watch.primitives or isinstance(kept[thing], LOCKS))
             for access in keys.values()
         )
 
-    def _waited_in(self, frames: Iterable[tuple[FrameType, int]]) -> Effects:
+    def _waited_in(self, frames: Iterable[tuple[FrameType, int]], thread: Any) -> Effects:
         """Return the locks and the like that a task waits in."""
         found = Effects()
+        if thread is not None and thread.lock is not None:
+            found.add(self.watch.things.number(thread.lock), WHOLE, False, None)
         for frame, _ in frames:
             for one in primitives_of(frame):
                 found.add(self.watch.things.number(one), WHOLE, False, None)
@@ -106,11 +123,12 @@ class Starvation:
         control = self.watch.control
         assert control is not None
         names = told_apart(control.numbers)
-        by = "" if its.by is None else f", last task {names.get(its.by, task_name(its.by))!r}"
+        kind = "thread" if control.backend.kind == "threads" else "task"
+        by = "" if its.by is None else f", last {kind} {names.get(its.by, task_name(its.by))!r}"
         return (
-            f"task {names[task]!r} is starved: others made {self._seen - its.since:,} steps while "
-            f"it got no further than {describe_wait(frames_of(task))}, and changed what it waits "
-            f"for {its.taken:,} times{by}"
+            f"{kind} {names[task]!r} is starved: others made {self._seen - its.since:,} steps "
+            f"while it got no further than {describe_wait(frames_of(task))}, and changed what it "
+            f"waits for {its.taken:,} times{by}"
         )
 
 

@@ -23,6 +23,7 @@ from harness.testing.schedules._threads import (
     STALL_SECONDS,
     Crew,
     ThreadStrand,
+    changed,
     current_strand,
     real_monotonic,
     uncontrolled,
@@ -71,7 +72,7 @@ class ThreadBackend:
 
     def only_joins(self, strand: Strand, frames: Sequence[tuple[FrameType, int]]) -> bool:
         """Tell whether a thread waits for the end of others."""
-        return _own(strand).joins
+        return _own(strand).joins is not None
 
     def holder(
         self, strand: Strand, frames: Sequence[tuple[FrameType, int]]
@@ -124,6 +125,7 @@ class ThreadSignal:
     def set(self) -> None:
         """Let the one that waits go on."""
         self._is_set = True
+        changed()
 
     def wait_here(self) -> None:
         """Have the calling thread wait."""

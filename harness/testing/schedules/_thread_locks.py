@@ -15,7 +15,14 @@ from types import CodeType, FrameType
 from typing import Any
 
 from harness.runs._frames import is_user_code, place
-from harness.testing.schedules._threads import ThreadStrand, crew_here, current_strand
+from harness.testing.schedules._effects import WHOLE
+from harness.testing.schedules._threads import (
+    ThreadStrand,
+    changed,
+    crew_here,
+    current_strand,
+    uncontrolled,
+)
 
 LOCK_TYPES: tuple[type[Any], ...] = (type(_thread.allocate_lock()), type(threading.RLock()))
 
@@ -28,6 +35,7 @@ class ControlledLock:
     # Not as globals: a pool's last words come when the interpreter has taken those away.
     _current_strand = staticmethod(current_strand)
     _crew_here = staticmethod(crew_here)
+    _changed = staticmethod(changed)
 
     def __init__(self, real: Any = None, *, is_for_waiting: bool = False) -> None:
         self._real = allocate() if real is None else real
@@ -50,7 +58,10 @@ class ControlledLock:
 
     def _take(self, strand: ThreadStrand, blocking: bool, timeout: float) -> bool:
         deadline = strand.crew.now() + timeout if timeout >= 0 else None
+        watch = strand.crew.watch
         while not self._real.acquire(False):
+            if watch is not None:
+                watch.touch(self, WHOLE, writes=False)
             if not blocking or timeout == 0:
                 return False
             left = None if deadline is None else deadline - strand.crew.now()
@@ -58,8 +69,12 @@ class ControlledLock:
                 deadline is not None and deadline <= strand.crew.now()
             ):
                 return False
+        strand.crew.settle()  # Others can't go on any longer.
+        if watch is not None:
+            watch.took_lock(self)
         self.owner = strand
-        self._taken_at = _line_of_user()
+        with uncontrolled():
+            self._taken_at = _line_of_user()
         return True
 
     def _let_owner_go_on(self) -> None:
@@ -76,13 +91,17 @@ class ControlledLock:
     def release(self) -> None:
         """Give it back."""
         self._real.release()
+        strand = self._current_strand()
+        if strand is not None and strand.crew.watch is not None:
+            strand.crew.watch.gave_lock_back(self)
         self.owner = self._taken_at = None
-        crew = self._crew_here()
-        if crew is not None:
-            crew.wake_all()
+        self._changed()
 
     def locked(self) -> bool:
         """Tell whether somebody has it."""
+        strand = self._current_strand()
+        if strand is not None and strand.crew.watch is not None:
+            strand.crew.watch.touch(self, WHOLE, writes=False)
         locked: bool = self._real.locked()
         return locked
 

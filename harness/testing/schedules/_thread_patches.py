@@ -84,6 +84,8 @@ def _starting(self: Any) -> None:
     crew = strand.crew
     if crew.closing:
         raise GiveUp
+    if self in crew.by_thread:
+        raise RuntimeError("threads can only be started once")
     with uncontrolled():
         start_in(crew, self)
 
@@ -96,7 +98,6 @@ def start_in(crew: Crew, thread: Any) -> ThreadStrand:
     named = target if target is not None else type(thread).run
     code_name = getattr(named, "__qualname__", type(named).__qualname__)
     strand = crew.begin(thread.name, code_name, own_context())
-    strand.thread = thread
     run = thread.run
 
     def as_strand() -> None:
@@ -109,16 +110,44 @@ def start_in(crew: Crew, thread: Any) -> ThreadStrand:
             )
 
     thread.run = as_strand
-    _start(thread)
-    crew.by_thread[thread] = strand
+    _start_at_first_turn(crew, strand, thread)
     return strand
+
+
+class _Begun:
+    """What says that a thread was started, though that is put off until its first turn."""
+
+    def __init__(self) -> None:
+        self.starts_now = False
+
+    def is_set(self) -> bool:
+        """Say so, except to what is starting it."""
+        return not self.starts_now
+
+    def set(self) -> None:
+        """Do nothing, as nobody waits."""
+
+    wait, _at_fork_reinit = is_set, set
+
+
+def _start_at_first_turn(crew: Crew, strand: ThreadStrand, thread: Any) -> None:
+    thread._started = begun = _Begun()
+    threading._limbo[thread] = thread  # type: ignore[attr-defined] # For threading.enumerate.
+    strand.thread = thread
+    crew.by_thread[thread] = strand
+
+    def begin() -> None:
+        begun.starts_now = True
+        _start(thread)
+        begun.starts_now = False
+
+    strand.begin = begin
 
 
 def start_daemon(crew: Crew, strand: ThreadStrand, run: Callable[[], None]) -> None:
     """Start a thread of ours that begins with a strand."""
-    strand.thread = _Thread(target=run, name=strand.name, daemon=True)
-    _start(strand.thread)
-    crew.by_thread[strand.thread] = strand
+    thread = _Thread(target=run, name=strand.name, daemon=True)
+    _start_at_first_turn(crew, strand, thread)
 
 
 def _strand_of(thread: Any) -> ThreadStrand | None:
@@ -134,15 +163,32 @@ def _joining(self: Any, timeout: float | None = None) -> None:
     if other is mine:
         raise RuntimeError("cannot join current thread")
     # Joined with no time to wait, a thread isn't waited for.
-    if not mine.crew.wait(mine, lambda: other.done, timeout, joins=True):
-        return
-    with uncontrolled():
-        _join(self)
+    # Its thread is let go when the program has ended.
+    mine.crew.wait(mine, lambda: other.done, timeout, joins=other)
 
 
 def _living(self: Any) -> bool:
     strand = _strand_of(self)
-    return _is_alive(self) if strand is None else not strand.done
+    if strand is None:
+        return _is_alive(self)
+    if strand.crew.watch is not None:
+        strand.crew.watch.touch(strand, "result", writes=False)
+    return not strand.done
+
+
+def _showing_once_started(name: str) -> property:
+    def shown(self: Any) -> int | None:
+        strand = _strand_of(self)
+        if strand is not None and strand.begin is not None:
+            begin, strand.begin = strand.begin, None
+            with uncontrolled():
+                begin()
+        while strand is not None and getattr(self, name) is None:
+            _sleep(0)  # It comes as soon as this one lets it.
+        found: int | None = getattr(self, name)
+        return found
+
+    return property(shown)
 
 
 def _submitting(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -226,6 +272,8 @@ _PLACES: tuple[tuple[Any, str, Any], ...] = (
     (_Thread, "start", _starting),
     (_Thread, "join", _joining),
     (_Thread, "is_alive", _living),
+    (_Thread, "ident", _showing_once_started("_ident")),
+    (_Thread, "native_id", _showing_once_started("_native_id")),
     (concurrent.futures._base, "Future", _NumberedFuture),
     (concurrent.futures._base, "LOGGER", _Logger(concurrent.futures._base.LOGGER)),
     (concurrent.futures.ThreadPoolExecutor, "__init__", _making_pool),

@@ -101,4 +101,4 @@ def run_in_pool(key: Hashable, name: str, function: Callable[[], Any]) -> None:
     strand = here.crew.begin(name, name, own_context())
     pool_of(here.crew, key).run(strand, function)
     while not strand.done:
-        here.crew.wait(here, lambda: strand.done, None, joins=True)
+        here.crew.wait(here, lambda: strand.done, None, joins=strand)

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from types import FrameType
 from typing import Any, Protocol
 
@@ -27,7 +27,8 @@ from harness.runs._frames import is_ours, is_plumbing, is_user_code, place
 from harness.testing.schedules._control import Control, GiveUp
 from harness.testing.schedules._ending import Ending
 from harness.testing.schedules._strand import Watchers
-from harness.testing.schedules._thread_points import Following, follower
+from harness.testing.schedules._thread_points import by_trace, follower
+from harness.testing.schedules._watch import Watch
 
 new_lock = threading.Lock
 real_sleep = time.sleep
@@ -71,6 +72,8 @@ class ThreadStrand:
     context: Context
     parent: ThreadStrand | None
     thread: threading.Thread | None = None
+    begin: Callable[[], None] | None = attrs.field(default=None, init=False)
+    """Starts its thread, at its first turn: that is the only time that it needs no lock for it."""
     baton: Any = attrs.field(init=False)
     """Locked while it isn't the thread's turn."""
 
@@ -78,8 +81,8 @@ class ThreadStrand:
     """What it waits for; None if it could go on."""
     lock: Held | None = attrs.field(default=None, init=False)
     """The lock that it waits for."""
-    joins: bool = attrs.field(default=False, init=False)
-    """Whether it waits for the end of another."""
+    joins: ThreadStrand | None = attrs.field(default=None, init=False)
+    """Whose end it waits for."""
     deadline: float | None = attrs.field(default=None, init=False)
     done: bool = attrs.field(default=False, init=False)
     killed: bool = attrs.field(default=False, init=False)
@@ -92,6 +95,8 @@ class ThreadStrand:
     """Set unless it is; for a loop that has nothing else to do."""
     at_work: bool = attrs.field(default=False, init=False)
     """Whether it runs our own code, in which there are no points."""
+    free: int = attrs.field(default=0, init=False)
+    """How many points it passes without asking, as it would be picked anyway."""
     could_switch: bool = attrs.field(default=True, init=False)
     at: FrameType | None = attrs.field(default=None, init=False)
     """Its innermost frame while it isn't running."""
@@ -103,6 +108,12 @@ class ThreadStrand:
     def __attrs_post_init__(self) -> None:
         self.baton = new_lock()
         self.baton.acquire()
+
+    def at_point(self, frame: FrameType, could_switch: bool) -> None:
+        """Let others go on, unless it runs our own code; see `Following`."""
+        if not self.at_work:
+            self.could_switch = could_switch
+            self.crew.make_way(self, frame)
 
     def could_go_on(self, now: float) -> bool:
         """Tell whether it could make a step."""
@@ -203,8 +214,12 @@ class Crew:
     by_thread: dict[Any, ThreadStrand] = attrs.field(factory=dict, init=False)
     pools: dict[Any, Any] = attrs.field(factory=dict, init=False)
     """Its threads that work for one strand after the other, by what they belong to."""
+    watch: Watch | None = attrs.field(init=False)
+    """What sees what each step reads and writes, if anything does."""
     closing: bool = attrs.field(default=False, init=False)
     running: ThreadStrand | None = attrs.field(default=None, init=False)
+    _granted: int = attrs.field(default=0, init=False)
+    """How many points the one that runs may pass without asking."""
     back: Any = attrs.field(factory=new_lock, init=False)
     """Released when nobody of the crew runs any longer."""
     wakers: list[Callable[[], None]] = attrs.field(factory=list[Callable[[], None]], init=False)
@@ -214,11 +229,14 @@ class Crew:
 
     def __attrs_post_init__(self) -> None:
         self.back.acquire()
+        watches = [one for one in self.watchers.observers if isinstance(one, Watch)]
+        self.watch = watches[0] if watches else None
 
     # Threads begin and end ----------------------------------------------------------------------
 
     def begin(self, name: str, code_name: str, context: Context) -> ThreadStrand:
         """Return a new strand, which a thread is about to be started for."""
+        self.settle()
         if not self.strands:
             follower.begin()
         named = code_name if _NUMBERED.fullmatch(name) else name
@@ -235,13 +253,15 @@ class Crew:
         strand.ident = threading.get_ident()
         strand.baton.acquire()
         _here.strand = strand
-        following = Following(lambda frame, could: self._at_point(strand, frame, could))
         end: Callable[[], object] | None = None
         try:
             if not strand.killed:
                 if self.picks:
                     self.watchers.before(strand)
-                end = follower.follow(following)
+                if self.watch is not None:
+                    end = by_trace.follow_watched(strand, self.watch)
+                else:
+                    end = follower.follow(strand, exactly=bool(self.watchers.observers))
                 strand.result = outcome.capture(strand.context.run, function)
         except BaseException as error:  # Not an Exception: outcome lets it pass.
             strand.result = outcome.Error(error)
@@ -259,6 +279,7 @@ class Crew:
             if was_outside:
                 strand.came_back.set()
                 return  # Somebody else runs.
+        self.settle()
         if not strand.killed and self.picks:
             self.watchers.after(strand)
         self._pass_on(strand)
@@ -280,6 +301,20 @@ class Crew:
             follower.end()
         _here.__dict__.pop("crew", None)
 
+    def settle(self) -> None:
+        """Record the points that were passed, before anything changes who could go on."""
+        granted, self._granted = self._granted, 0
+        running = self.running
+        if granted and running is not None:
+            left, running.free = running.free, 0
+            if granted > left:
+                self.control.step_on(granted - left)
+
+    def _steps(self) -> int:
+        """Return how many steps were made, recorded or not."""
+        running = self.running
+        return self.control.steps + self._granted - (0 if running is None else running.free)
+
     def wake_all(self) -> None:
         """Have everybody who waits for a thread look whether it can go on."""
         wakers, self.wakers = self.wakers, []
@@ -290,8 +325,7 @@ class Crew:
         """End a thread, unless it is blocked elsewhere or ignores that."""
         strand.killed = True
         while not strand.done and strand.kills < _ENDS_AT_MOST and not strand.outside:
-            self.running = strand
-            strand.baton.release()
+            self._hand_to(strand)
             if not self.back.acquire(timeout=_END_SECONDS):
                 strand.outside = True
 
@@ -301,11 +335,6 @@ class Crew:
         return self._numbers
 
     # Turns --------------------------------------------------------------------------------------
-
-    def _at_point(self, strand: ThreadStrand, frame: FrameType, could_switch: bool) -> None:
-        if not strand.at_work:
-            strand.could_switch = could_switch
-            self.make_way(strand, frame)
 
     def give_way(self, strand: ThreadStrand) -> None:
         """Let others go on before the calling thread does, which is in a function of ours."""
@@ -328,6 +357,7 @@ class Crew:
                 self._await_turn(strand)
                 return
             if self.picks:
+                self.settle()
                 if self.watchers.observers:
                     self.watchers.after(strand)
                 self._line_up(strand)
@@ -370,9 +400,20 @@ class Crew:
             frame = strand.users_frame()
             if frame is not None and strand.is_over is None:
                 self.ending.unswitchable.append(place(frame.f_code, frame.f_lineno))
-        self.running = chosen
-        (self.back if chosen is None else chosen.baton).release()
+        if chosen is None:
+            self.running = None
+            self.back.release()
+        else:
+            self._hand_to(chosen)
         return False
+
+    def _hand_to(self, strand: ThreadStrand) -> None:
+        """Let a thread go on; start it if it hasn't been."""
+        self.running = strand
+        strand.baton.release()
+        begin, strand.begin = strand.begin, None
+        if begin is not None:
+            begin()
 
     def is_over(self) -> bool:
         """Tell whether the main thread has ended."""
@@ -399,7 +440,11 @@ class Crew:
             return None
         assert isinstance(chosen, ThreadStrand)
         self.waiting.pop(chosen, None)
-        return None if self.closing else chosen
+        if self.closing:
+            return None
+        if not self.watchers.observers:
+            self._granted = chosen.free = control.sure_steps()
+        return chosen
 
     def _line_up(self, strand: ThreadStrand) -> None:
         if strand.is_over is not None:
@@ -412,13 +457,12 @@ class Crew:
 
         A thread blocked in something uncontrolled is left alone until it comes back by itself.
         """
-        self.running = strand
-        strand.baton.release()
+        self._hand_to(strand)
         steps, busy, since = -1, 0.0, real_monotonic()
         while not self.back.acquire(timeout=_LOOK_SECONDS):
             running, now = self.running, real_monotonic()
-            if self.control.steps != steps:
-                steps, busy, since = self.control.steps, _busy_seconds(running), now
+            if self._steps() != steps:
+                steps, busy, since = self._steps(), _busy_seconds(running), now
                 continue
             if now - since < STALL_SECONDS:
                 continue
@@ -427,7 +471,8 @@ class Crew:
                 steps = -1  # It isn't blocked, only slow.
                 continue
             with self._guard:
-                if self.control.steps == steps and self.running is running and not running.at_work:
+                if self._steps() == steps and self.running is running and not running.at_work:
+                    self.settle()
                     running.outside = True
                     running.came_back.clear()
                     running.at = sys._current_frames().get(running.ident)
@@ -457,7 +502,7 @@ class Crew:
         seconds: float | None,
         *,
         lock: Held | None = None,
-        joins: bool = False,
+        joins: ThreadStrand | None = None,
     ) -> bool:
         """Have the calling thread wait; return whether it is over, or only the time is."""
         strand.deadline = None if seconds is None else self.now() + max(seconds, 0)
@@ -466,13 +511,13 @@ class Crew:
             self.give_way(strand)
         finally:
             strand.is_over = strand.deadline = strand.lock = None
-            strand.joins = False
+            strand.joins = None
         return is_over()
 
 
 def _busy_seconds(strand: ThreadStrand | None) -> float:
     """Return how long a thread has computed."""
-    if strand is None or not hasattr(time, "pthread_getcpuclockid"):
+    if strand is None or not strand.ident or not hasattr(time, "pthread_getcpuclockid"):
         return 0.0
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(strand.ident))
@@ -496,10 +541,24 @@ def crew_here() -> Crew | None:
     return crew
 
 
+def changed() -> None:
+    """Take note that what a thread waits for may be over."""
+    strand: ThreadStrand | None = getattr(_here, "strand", None)
+    if strand is not None:
+        strand.crew.settle()
+    crew = crew_here()
+    if crew is not None:
+        crew.wake_all()
+
+
 def own_context() -> Context:
     """Return the context of a new thread: empty, but for what the kit keeps there."""
+    kept = [one for one in copy_context().items() if one[0].name.startswith(_KEPT)]
     context = Context()
-    for variable, value in copy_context().items():
-        if variable.name.startswith(_KEPT):
-            context.run(variable.set, value)
+    context.run(_set_all, kept)
     return context
+
+
+def _set_all(values: list[tuple[ContextVar[Any], Any]]) -> None:
+    for variable, value in values:
+        variable.set(value)

@@ -4,19 +4,25 @@ An observer of one run, which also knows what its chooser could choose from. Wha
 user's and other Python code, bytecode by bytecode (`_shadow`); functions in C that are known
 (`_c_functions`); what trio and asyncio lend (`_library_calls`). What can't is named.
 
-Steps of threads aren't watched, since a thread halts in the middle of its code. Each counts as
-depending on every other, so nothing is left out, and nothing saved.
+In a program of threads each thread is traced all the time, as a step ends in the middle of a line:
+whoever follows it calls `on_call`. Its locks say themselves that they are taken or given back.
+
+Steps of the worker threads of trio and asyncio aren't watched. Each counts as depending on every
+other, so nothing is left out, and nothing saved.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import dis
 import functools
 import gc
 import inspect
 import os
+import queue
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+import threading
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
@@ -24,6 +30,7 @@ import attrs
 
 from harness._words import error_in_words
 from harness.runs._frames import is_user_code
+from harness.testing._users_code import is_users_frame
 from harness.testing.schedules._c_functions import UnseenError, is_of_python
 from harness.testing.schedules._choosers import Chooser
 from harness.testing.schedules._control import Control, controlled
@@ -58,6 +65,9 @@ class Step:
     known: int = 0
     """How many objects had been touched in the run before it."""
 
+    needs: int | None = None
+    """The lock of threads that had to be free for it, as its thread waited for that."""
+
     began: bool = False
     """Whether it is its task's first."""
 
@@ -84,6 +94,8 @@ class Watch:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.things = Things()
+        self.primitives: set[int] = set()
+        """The locks of threads, and what conditions, events and the like keep for themselves."""
         self.control: Control | None = None
         self.options: tuple[int, ...] | None = None
         """What could go on at the decision that was just made; None if there was none."""
@@ -94,6 +106,7 @@ class Watch:
         self._effects = Effects()
         self._raised = False
         self._outer: Any = None
+        self._traces = False
         self._collects = False
         self._last: dict[int, int] = {0: -1}
         """By task, its last step. The main one made its first before there was control."""
@@ -151,39 +164,59 @@ class Watch:
         self.steps.append(step)
         if getattr(strand, "kind", "task") != "task":
             step.effects.depends_on_all = True
-        if control.backend.kind == "threads" or control.threads.get(strand) is not None:
-            step.effects.depends_on_all = True
-            return
         self._raised = False
         self._frame = None
+        if control.backend.kind == "threads":
+            self._begin_step_of_thread(step, control.threads[strand], control.numbers)
+            return
+        if control.threads.get(strand) is not None:
+            step.effects.depends_on_all = True
+            return
         own = getattr(strand, "task", None)
         if own is not None:
             self.touch(own, "cancel", writes=False)
+        self._begin_to_look()
         self._outer = sys.gettrace()
+        sys.settrace(self.on_call)
+        self._traces = True
+
+    def _begin_step_of_thread(self, step: Step, thread: Any, numbers: Mapping[Strand, int]) -> None:
+        if thread.lock is not None:
+            step.needs = self.things.number(thread.lock)
+        joined = self._last_of.get(numbers.get(thread.joins, -1))
+        if joined is not None:
+            step.after.add(joined)
+        self._begin_to_look()
+
+    def _begin_to_look(self) -> None:
         self._collects = gc.isenabled()
         gc.disable()  # What is cleaned up by chance isn't the step's doing.
-        sys.settrace(self._on_call)
 
     def after_step(self, strand: Strand) -> None:
         """Stop following, and note what the step did to others."""
         control = self.control
         if control is None or not self.steps or self._effects is not self.steps[-1].effects:
             return
-        sys.settrace(self._outer)
+        if self._traces:
+            sys.settrace(self._outer)
+            self._traces = False
         if self._collects:
             gc.enable()
         step = self.steps[-1]
         step.ended = not control.backend.is_live(strand)
+        is_thread = control.backend.kind == "threads"
         own = getattr(strand, "task", None)
         if step.ended:
             self._last_of[step.task] = len(self.steps) - 1
             if own is not None:
                 self.touch(own, "result", writes=True)
+            elif is_thread:
+                self.touch(strand, "result", writes=True)
             if self._raised:
                 step.effects.depends_on_all = True
         elif own is not None:
             self._awaited[step.task] = _awaited(own, control)
-        if step.ended or (step.began and own is not None):
+        if not is_thread and (step.ended or (step.began and own is not None)):
             self._kin.setdefault(control.started_by[step.task], []).append(len(self.steps) - 1)
         self._note_started(control)
         self._effects = Effects()
@@ -204,10 +237,26 @@ class Watch:
         if isinstance(thing, ModuleType):
             thing = vars(thing)
         number = ANY if thing is UNKNOWN else self.things.number(thing)
+        if number != ANY and self._frame is not None and _is_of_threading(self._frame):
+            self.primitives.add(number)
         self._effects.add(number, key, writes, line)
         if not writes and isinstance(key, str) and key is not WHOLE:
             for cls in _looked_up_in(thing, key):
                 self._effects.add(self.things.number(cls), key, False, line)
+
+    def took_lock(self, lock: Any) -> None:
+        """Note that a thread took a lock."""
+        number = self.things.number(lock)
+        self.primitives.add(number)
+        self._effects.gives_back.discard(number)
+        self._effects.add(number, WHOLE, True, None)
+
+    def gave_lock_back(self, lock: Any) -> None:
+        """Note that a thread gave a lock back."""
+        number = self.things.number(lock)
+        if number not in self._effects.touched:  # Else it took it in the same step.
+            self._effects.gives_back.add(number)
+        self._effects.add(number, WHOLE, True, None)
 
     def touch_variable(self, name: str, *, writes: bool) -> None:
         """Note that a variable of a function around was touched."""
@@ -222,13 +271,16 @@ class Watch:
 
     def _line(self) -> tuple[str, int] | None:
         frame = self._frame
+        if frame is not None and frame.f_code.co_filename in _INSIDES:
+            return None
         while frame is not None and not _is_users(frame.f_code.co_filename):
             frame = frame.f_back
         return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
-    def _on_call(
+    def on_call(
         self, frame: FrameType, event: str, argument: Any
     ) -> Any:  # pragma: no cover - Python traces nothing inside a trace function
+        """Follow a function, as a trace function does."""
         caller = frame.f_back
         shadow = None if caller is None else self._shadows.get(caller)
         if shadow is not None:
@@ -249,29 +301,30 @@ class Watch:
                 self.unseen(f"{frame.f_code.co_qualname}: {error_in_words(error)}")
             frame.f_trace_lines = False
             return self._on_return
-        if shadow is None and not (
-            frame.f_code.co_flags & _SUSPENDABLE or _is_users(frame.f_code.co_filename)
-        ):
+        if frame.f_code is threading.Thread.__init__.__code__:
+            return None  # That it counts all threads concerns nobody.
+        if shadow is None and not (frame.f_code.co_flags & _SUSPENDABLE or is_users_frame(frame)):
             return None  # What a library, or Python itself, does for its own purposes.
         if frame not in self._shadows:
             self._shadows[frame] = Shadow(self, frame.f_code)
-        frame.f_trace = self._on_event
+        frame.f_trace = self.on_event
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
-        return self._on_event
+        return self.on_event
 
     def _on_return(
         self, frame: FrameType, event: str, argument: Any
-    ) -> Any:  # pragma: no cover - see _on_call
+    ) -> Any:  # pragma: no cover - see on_call
         if event == "return" and not _is_at_yield(frame):
             caller = None if frame.f_back is None else self._shadows.get(frame.f_back)
             if caller is not None:
                 caller.returned(argument)
         return self._on_return
 
-    def _on_event(
+    def on_event(
         self, frame: FrameType, event: str, argument: Any
-    ) -> Any:  # pragma: no cover - see _on_call
+    ) -> Any:  # pragma: no cover - see on_call
+        """Follow what happens in a function."""
         shadow = self._shadows[frame]
         self._frame = frame
         if event == "opcode":
@@ -289,8 +342,16 @@ class Watch:
             if not _is_at_yield(frame):
                 del self._shadows[frame]
                 if caller is not None:
-                    caller.returned(argument)
-        return self._on_event
+                    caller.returned(_made_by(frame) if argument is None else argument)
+        return self.on_event
+
+
+def _made_by(frame: FrameType) -> Any:
+    """Return the object if a function that returns None has initialized one."""
+    code = frame.f_code
+    if code.co_name != "__init__" or not code.co_varnames:
+        return None
+    return frame.f_locals.get(code.co_varnames[0])
 
 
 _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -317,6 +378,14 @@ def _halts(code: CodeType) -> frozenset[int]:
     return frozenset(
         one.offset for one in dis.get_instructions(code) if one.opname in ("YIELD_VALUE", "SEND")
     )
+
+
+_INSIDES = (queue.__file__, concurrent.futures.thread.__file__, concurrent.futures._base.__file__)
+"""Where nobody's line races with another: what is in there, locks protect."""
+
+
+def _is_of_threading(frame: FrameType) -> bool:
+    return frame.f_code.co_filename == threading.__file__
 
 
 @functools.cache

@@ -34,3 +34,9 @@ def test_its_correction_raises_no_alarm(race: Race) -> None:
     for seed in SEEDS if FULL else [0]:
         found = find_schedule(partial(race, right=True), seed=seed, schedules=300)
         assert isinstance(found, NotFound), found.error
+
+
+@each_race
+def test_a_race_is_among_its_distinct_orders(race: Race) -> None:
+    found = find_schedule(partial(race, right=False), search="distinct")
+    assert isinstance(found, Found)

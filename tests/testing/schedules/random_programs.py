@@ -1,7 +1,14 @@
-"""Small programs drawn at random, for trio and asyncio: what tasks may touch, wait for and lend."""
+"""Small programs drawn at random: what tasks and threads may touch, wait for and lend."""
 
 import asyncio
+import queue
+import threading
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from operator import call
 from random import Random
 from typing import Any
 
@@ -105,7 +112,9 @@ class _Decisions:
         pass
 
 
-def every_order(program: Program, backend: Kind, *, at_most: int) -> tuple[int, set[str]] | None:
+def every_order(
+    program: Callable[[], Any], backend: Kind, *, at_most: int
+) -> tuple[int, set[str]] | None:
     """Return how many orders a program has, and the ends of all; None if there are too many."""
     systematic = Systematic(Random(0))
     orders: set[tuple[int, ...]] = set()
@@ -126,3 +135,120 @@ def every_order(program: Program, backend: Kind, *, at_most: int) -> tuple[int, 
 def end_of(error: BaseException | None, outcome: Any) -> str:
     """Return how a run ended, in words that are the same in every order with that end."""
     return repr(outcome) if error is None else type(error).__name__
+
+
+# Threads ----------------------------------------------------------------------------------------
+
+
+class SharedByThreads:
+    """What threads share."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.list: list[int] = []
+        self.lock = threading.Lock()
+        self.own_again = threading.RLock()
+        self.event = threading.Event()
+        self.permit = threading.Semaphore(1)
+        self.queue: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+
+def _add(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    shared.number += 1
+
+
+def _read(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    mine.append(shared.number)
+
+
+def _append(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    shared.list.append(len(mine))
+
+
+def _lock(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    with lock:
+        shared.number *= 2
+
+
+def _try(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    if lock.acquire(blocking=False):
+        mine.append("got it")
+        lock.release()
+
+
+def _patient(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    if lock.acquire(timeout=1):
+        mine.append("got it")
+        lock.release()
+
+
+def _again(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    with shared.own_again, shared.own_again:
+        mine.append(shared.number)
+
+
+def _lend(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    with shared.permit:
+        mine.append(shared.number)
+
+
+def _set(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    shared.event.set()
+
+
+def _look(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    mine.append((shared.event.is_set(), lock.locked()))
+
+
+def _wait(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    mine.append(shared.event.wait(2))
+
+
+def _put(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    shared.queue.put(len(mine))
+
+
+def _get(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    with suppress(queue.Empty):
+        mine.append(shared.queue.get_nowait())
+
+
+def _sleep(shared: SharedByThreads, lock: Any, mine: list[Any]) -> None:
+    time.sleep(1)
+
+
+DONE_BY_THREADS = (
+    *(_add, _read, _append, _lock, _try, _patient, _again, _lend, _set, _look, _wait, _put),
+    *(_get, _sleep),
+)
+
+ThreadPlan = list[list[Any]]
+"""For each thread, what it does."""
+
+thread_plans: st.SearchStrategy[ThreadPlan] = st.lists(
+    st.lists(st.sampled_from(DONE_BY_THREADS), min_size=1, max_size=2), min_size=2, max_size=3
+)
+
+
+def program_of_threads(plan: ThreadPlan) -> Callable[[], Any]:
+    """Return a program of threads that carries out a plan, and returns all that could differ.
+
+    What only carries it out is written in C, and has no points.
+    """
+
+    def program() -> Any:
+        shared = SharedByThreads()
+        notes: list[list[Any]] = [[] for _ in plan]
+        threads = [
+            threading.Thread(
+                target=deque,
+                args=(map(call, [partial(do, shared, shared.lock, mine) for do in does]), 0),
+                name=f"{number}",
+            )
+            for number, (does, mine) in enumerate(zip(plan, notes, strict=True))
+        ]
+        begin = [partial(threading.Thread.start, thread) for thread in threads]
+        deque(map(call, begin + [partial(threading.Thread.join, thread) for thread in threads]), 0)
+        return shared.number, shared.list, notes, shared.queue.qsize()
+
+    return program

@@ -5,9 +5,11 @@ import asyncio
 import math
 import random
 import sys
+import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
+from operator import call
 from random import Random
 from typing import Any, ClassVar
 
@@ -19,15 +21,19 @@ from hypothesis import HealthCheck, assume, given, settings
 from harness.errors import DeadlockError
 from harness.testing import Found, NotFound, OrdersSeen, RacingLines, find_schedule
 from harness.testing.schedules import Kind, ScheduleRun
-from tests.scale import scaled
+from tests.scale import FULL, scaled
+from tests.testing.schedules import random_programs as random_threads
 from tests.testing.schedules.programs import letters
 from tests.testing.schedules.random_programs import (
     Plan,
     Program,
+    ThreadPlan,
     end_of,
     every_order,
     plans,
     program_of,
+    program_of_threads,
+    thread_plans,
 )
 
 
@@ -548,3 +554,167 @@ def test_what_is_ordered_by_start_and_end_does_not_race() -> None:
 
     seen, _, _ = distinct(program)
     assert seen.races == ()
+
+
+# Threads ----------------------------------------------------------------------------------------
+
+
+def all_ends(plan: ThreadPlan, *, at_most: int) -> tuple[int, set[str]] | None:
+    return every_order(program_of_threads(plan), "threads", at_most=at_most)
+
+
+def check_threads(plan: ThreadPlan, expected: tuple[int, set[str]]) -> None:
+    seen, ends, _ = distinct(program_of_threads(plan), schedules=8_000, backend="threads")
+    assert seen.exhaustive, seen
+    assert (seen.orders, ends) == expected
+    assert seen.distinct <= expected[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "does",
+    [
+        pytest.param([["add"], ["add"]], id="a number"),
+        pytest.param([["lock"], ["lock"]], id="a lock"),
+        pytest.param([["try"], ["lock"]], id="a lock that is only tried"),
+        pytest.param([["look"], ["set"]], id="an event"),
+    ],
+)
+def test_threads_end_in_every_way_that_any_order_ends(does: list[list[str]]) -> None:
+    plan = [[getattr(random_threads, f"_{one}") for one in own] for own in does]
+    expected = all_ends(plan, at_most=1_000)
+    assert expected is not None
+    check_threads(plan, expected)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not FULL, reason="only with HARNESS_FULL=1")
+def test_threads_drawn_at_random_end_in_every_way_that_any_order_ends() -> None:
+    @settings(
+        max_examples=60,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
+    @given(thread_plans)
+    def check(plan: ThreadPlan) -> None:
+        expected = all_ends(plan, at_most=8_000)
+        assume(expected is not None)
+        assert expected is not None
+        check_threads(plan, expected)
+
+    check()
+
+
+def threads_that(
+    *works: Callable[[], object], meanwhile: Iterable[Callable[[], object]] = ()
+) -> None:
+    """Run threads; what starts and joins them is written in C, and has no points."""
+    threads = [threading.Thread(target=work) for work in works]
+    begin = [partial(threading.Thread.start, thread) for thread in threads]
+    join = [partial(threading.Thread.join, thread) for thread in threads]
+    does: list[Any] = [*begin, *meanwhile, *join]
+    deque(map(call, does), 0)
+
+
+@attrs.define(eq=False)
+class Own:
+    value: int = 0
+
+
+def test_threads_that_share_nothing_have_one_distinct_order() -> None:
+    """The three steps of each end at the first attribute, at the second, and with the thread.
+
+    The main thread makes a step when each of them has been joined, so there are more than 1,680.
+    """
+
+    def program() -> None:
+        def work(own: Own) -> None:
+            own.value = 1
+            own.value = 2
+
+        threads_that(*(partial(work, Own()) for _ in range(3)))
+
+    seen, _, runs = distinct(program)
+    assert (seen.distinct, runs) == (1, 1)
+    assert str(seen) == "all 5,775 orders, 1 distinct"
+
+
+@pytest.mark.slow
+def test_whoever_waits_for_a_lock_may_be_the_next_to_get_it() -> None:
+    """Two may wait while the main thread has it, and either may get it then."""
+
+    def work(lock: threading.Lock, got: list[str], name: str) -> None:
+        with lock:
+            got.append(name)
+
+    def change(own: Own) -> None:
+        own.value = 1
+
+    def program() -> list[str]:
+        lock = threading.Lock()
+        got: list[str] = []
+        works = [partial(work, lock, got, name) for name in "ab"]
+        lock.acquire()
+        threads_that(*works, meanwhile=[partial(change, Own()), lock.release])
+        return got
+
+    expected = every_order(program, "threads", at_most=8_000)
+    seen, ends, _ = distinct(program)
+    assert seen.exhaustive
+    assert (seen.orders, ends) == expected
+    assert len(ends) == 2
+
+
+def test_racing_lines_of_threads_are_named_with_what_they_touch() -> None:
+    def program() -> None:
+        own, lock = Own(), threading.Lock()
+
+        def look() -> None:
+            if own.value < 1:
+                with lock:
+                    own.value += 1
+
+        threads_that(look, look)
+
+    seen, _, _ = distinct(program)
+    first = program.__code__.co_firstlineno + 4
+    looks, adds = (f"test_distinct_orders.py:{line}" for line in (first, first + 2))
+    assert seen.races == (
+        RacingLines(looks, adds, "Own.value", True),
+        RacingLines(adds, adds, "Own.value", True),
+    )
+    found = find_schedule(program, schedules=1, search="distinct")
+    assert isinstance(found, NotFound)
+    assert found.seen is not None
+    assert found.seen.one_way == (RacingLines(adds, looks, "Own.value", False),)
+
+
+def test_what_threads_start_and_join_does_not_race() -> None:
+    def program() -> None:
+        own = Own()
+
+        def work() -> None:
+            own.value += 1
+
+        own.value = 1
+        threads_that(work)
+        assert own.value == 2
+        threads_that(work)
+
+    seen, _, _ = distinct(program)
+    assert seen.races == ()
+    assert seen.exhaustive
+
+
+def test_what_a_thread_does_that_is_not_seen_is_named() -> None:
+    def program() -> None:
+        def work() -> None:
+            compile("1", "", "eval")
+
+        threads_that(work, work)
+
+    seen, _, _ = distinct(program)
+    assert not seen.exhaustive
+    line = program.__code__.co_firstlineno + 2
+    assert seen.unseen == (f"compile (test_distinct_orders.py:{line})",)

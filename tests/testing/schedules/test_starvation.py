@@ -1,6 +1,8 @@
 """A task that never gets on is named, with what it waits for and who takes it; others aren't."""
 
 import asyncio
+import queue
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import trio
 
 from harness.errors import LivelockError, StarvationError
 from harness.testing import Found, NotFound, find_schedule, run_schedule
+from tests.testing.exploration.thread_races import at_once
 
 pytestmark = pytest.mark.slow
 
@@ -198,3 +201,147 @@ def test_a_starved_task_of_asyncio_is_named() -> None:
     found: Any = find_schedule(program, schedules=3, starved_after=60, backend="asyncio")
     assert isinstance(found.error, StarvationError)
     assert "polite (test_starvation.py:" in str(found.error)
+
+
+class ReadersFirstInThreads:
+    """The same for threads."""
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self.changed = threading.Condition()
+
+    def write(self) -> None:
+        with self.changed:
+            while self.readers:
+                self.changed.wait()
+
+    def enter(self) -> None:
+        with self.changed:
+            self.readers += 1
+            self.changed.notify_all()
+
+    def leave(self) -> None:
+        with self.changed:
+            self.readers -= 1
+            self.changed.notify_all()
+
+
+@pytest.mark.parametrize("rounds", [100, 2])
+def test_a_starved_thread_is_named_with_its_line_and_with_who_takes(rounds: int) -> None:
+    def program() -> None:
+        lock = ReadersFirstInThreads()
+        lock.enter()
+
+        def read() -> None:
+            for _ in range(rounds):
+                lock.enter()
+                lock.leave()
+            lock.leave()
+
+        at_once(lock.write, read)
+
+    found = find_schedule(program, schedules=1, starved_after=500, shrink=False)
+    if rounds == 2:
+        assert isinstance(found, NotFound), "it got its turn before the bound"
+        return
+    assert isinstance(found, Found)
+    assert isinstance(found.error, StarvationError)
+    words = str(found.error)
+    assert "is starved: others made" in words
+    assert "ReadersFirstInThreads.write (test_starvation.py:" in words
+    assert "last thread '" in words
+
+
+def test_a_thread_that_polls_is_starved_if_others_take_it_back_each_time() -> None:
+    def program() -> None:
+        state = {"busy": True, "turns": 0}
+
+        def greedy() -> None:
+            for _ in range(100):
+                state["busy"] = True
+                state["turns"] += 1
+                state["busy"] = False
+                state["busy"] = True
+            state["busy"] = False
+
+        def polite() -> None:
+            while state["busy"]:
+                pass
+
+        at_once(greedy, polite)
+
+    found = find_schedule(program, schedules=3, starved_after=200, shrink=False)
+    assert isinstance(found, Found)
+    assert isinstance(found.error, StarvationError)
+    assert "polite (test_starvation.py:" in str(found.error)
+
+
+@pytest.mark.parametrize("waits_for", ["event", "item", "poll", "end"])
+def test_a_thread_that_waits_for_something_that_nobody_takes_is_not_starved(waits_for: str) -> None:
+    def program() -> None:
+        event = threading.Event()
+        items: queue.Queue[int] = queue.Queue()
+        state = {"is over": False}
+        done = [0]
+
+        def wait() -> None:
+            if waits_for == "event":
+                event.wait()
+            elif waits_for == "item":
+                items.get()
+            while waits_for == "poll" and not state["is over"]:
+                pass
+
+        def work() -> None:
+            for _ in range(60):
+                done[0] += 1
+            event.set()
+            items.put(1)
+            state["is over"] = True
+
+        at_once(wait, work)
+
+    found = find_schedule(program, schedules=3, starved_after=100)
+    assert isinstance(found, NotFound)
+
+
+def test_a_thread_that_takes_one_item_after_the_other_is_not_starved() -> None:
+    def program() -> None:
+        items: queue.Queue[int] = queue.Queue(1)
+        got: list[int] = []
+
+        def consume() -> None:
+            got.extend(items.get() for _ in range(20))
+
+        def produce() -> None:
+            for item in range(20):
+                items.put(item)
+
+        at_once(consume, produce)
+        assert got == [*range(20)]
+
+    found = find_schedule(program, schedules=3, starved_after=100)
+    assert isinstance(found, NotFound)
+
+
+def test_a_thread_that_comes_to_new_lines_is_not_starved() -> None:
+    """It changes nothing, and others change what it looks at; but it gets on."""
+
+    def program() -> None:
+        state = {"busy": True}
+
+        def look() -> list[bool]:
+            first = state["busy"]
+            second = state["busy"]
+            third = state["busy"]
+            return [first, second, third]
+
+        def work() -> None:
+            for _ in range(600):
+                state["busy"] = True
+
+        at_once(work, look)
+
+    # In one of these it has the lowest priority, and makes a step in 250.
+    found = find_schedule(program, schedules=4, search="priorities", depth=1, starved_after=300)
+    assert isinstance(found, NotFound)

@@ -2,22 +2,30 @@
 
 import asyncio
 import concurrent.futures
+import itertools
 import queue
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
+from random import Random
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from harness.errors import DeadlockError
 from harness.testing import Found, NotFound, arriving, find_schedule, run_schedule
-from harness.testing.schedules import Kind
-from tests.testing.exploration.thread_races import at_once
+from harness.testing.schedules import Kind, Strand
+from harness.testing.schedules._choosers import Chooser, Planned, Priorities, Sticky
+from harness.testing.schedules._controlled import run_controlled
+from harness.testing.schedules._thread_backend import ThreadBackend
+from harness.testing.schedules._thread_patches import adopting
+from tests.testing.exploration.thread_races import RACES, Race, at_once
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +62,134 @@ def lost_update() -> None:
 
     at_once(count, count)
     assert counts["a"] == 2
+
+
+# What needn't be asked ----------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class Asked:
+    """A chooser that doesn't say for how long it is going to choose the same."""
+
+    chooser: Chooser
+
+    def choose(self, tasks: Sequence[int]) -> int:
+        return self.chooser.choose(tasks)
+
+
+class Looking:
+    """An observer, for which threads stop exactly where a point is."""
+
+    def before_step(self, strand: Strand) -> None:
+        pass
+
+    def after_step(self, strand: Strand) -> None:
+        pass
+
+
+CHOOSERS: list[Callable[[], Chooser]] = [
+    lambda: Planned({3: 1, 4: 1, 17: 1, 30: 1}),
+    lambda: Sticky(Random(3), 0.1),
+    lambda: Priorities(Random(8), 3, 40),
+]
+
+
+@pytest.mark.parametrize("race", RACES, ids=lambda race: race.__name__)
+def test_points_that_are_passed_without_asking_are_decisions_all_the_same(race: Race) -> None:
+    """Whether it is asked at each point, and stopped exactly there, makes no difference."""
+    program = partial(race, right=True)
+    with adopting(program):
+        for choose in CHOOSERS:
+            passing = run_controlled(program, choose(), backend=ThreadBackend())
+            asked = run_controlled(program, Asked(choose()), backend=ThreadBackend())
+            exactly = run_controlled(
+                program, choose(), backend=ThreadBackend(), observers=(Looking(),)
+            )
+            for other in (asked, exactly):
+                assert str(other.schedule) == str(passing.schedule)
+                assert other.order == passing.order
+                assert other.choices == passing.choices
+                assert other.widths == passing.widths
+                assert other.picks == passing.picks
+
+
+def test_of_many_threads_each_makes_many_steps_at_its_turn() -> None:
+    """Else a hundred would do little but take turns, as nobody may be passed over for long."""
+
+    def program() -> None:
+        counts = [0] * 40
+
+        def count(number: int) -> None:
+            for _ in range(100):
+                counts[number] += 1
+
+        at_once(*(partial(count, number) for number in range(40)))
+
+    run = run_schedule(program)
+    switches = sum(one != other for one, other in itertools.pairwise(run.order))
+    assert run.steps > 40 * 100 * 2
+    assert switches < 40 * 20
+
+
+def test_who_polls_among_many_threads_does_not_poll_for_ever() -> None:
+    def program() -> None:
+        arrived = [False] * 30
+
+        def arrive(number: int) -> None:
+            for _ in range(60):
+                arrived[number] = False
+            arrived[number] = True
+
+        def poll() -> None:
+            while not all(arrived):
+                pass
+
+        at_once(poll, *(partial(arrive, number) for number in range(30)))
+
+    def poller_first() -> Chooser:
+        chooser = Priorities(Random(0), 0, 1)
+        chooser.priority[1] = 2.0
+        return chooser
+
+    with adopting(program):
+        run = run_controlled(program, poller_first(), backend=ThreadBackend())
+        assert run.error is None
+        asked = run_controlled(program, Asked(poller_first()), backend=ThreadBackend())
+        assert asked.order == run.order
+
+
+def test_a_thread_is_there_as_soon_as_it_was_started() -> None:
+    """Its thread is made at its first turn, which nobody notices."""
+    seen: list[object] = []
+
+    def program() -> None:
+        thread = threading.Thread(target=time.sleep, args=(1,))
+        assert thread.ident is None
+        thread.start()
+        seen.append((thread.is_alive(), thread in threading.enumerate(), "started" in repr(thread)))
+        with pytest.raises(RuntimeError, match="threads can only be started once"):
+            thread.start()
+        assert thread.native_id is not None
+        seen.append(thread.ident)
+        thread.join()
+        assert seen[-1] == thread.ident
+
+    run_schedule(program).outcome.unwrap()
+    assert seen[0] == (True, True, True)
+
+
+def test_a_thread_that_never_had_its_turn_is_not_left_half_started() -> None:
+    threads: list[threading.Thread] = []
+
+    def program() -> None:
+        threads.append(threading.Thread(target=time.sleep, args=(1,)))
+        threads[0].start()
+
+    before = threading.enumerate()
+    run_schedule(program).outcome.unwrap()
+    threads[0].join()
+    assert not threads[0].is_alive()
+    assert threading.enumerate() == before
 
 
 # Switches ----------------------------------------------------------------------------------------
