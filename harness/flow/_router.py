@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from trio.lowlevel import enable_ki_protection
 
+from harness._arguments import says_where_options_are
 from harness.errors import UnknownTrackError
 from harness.fanout import ChangingLimit, FanOutJournal, FanOutStream, Results
 from harness.fanout._fan_out import gather
-from harness.fanout._plan import FAIL_FAST, LIMIT, Plan
+from harness.fanout._plan import ELSEWHERE, FAIL_FAST, LIMIT, OF_ATTEMPTS, Plan
 from harness.flow._routing import Routing
 from harness.flow._shared import SharedByCalls
 from harness.flow._stage import In, Out, check_takes_one
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 First = TypeVar("First")
 
 NAME = "router"
+
+_OF_TRACKS = {**OF_ATTEMPTS, "each": "each=..."}
+_ELSEWHERE = {**ELSEWHERE, **{name: f"track(fn, {do})" for name, do in _OF_TRACKS.items()}}
 
 Classifier = Callable[[In], str | None] | Callable[[In], Awaitable[str | None]]
 """Chooses the track for an item: a plain or async function."""
@@ -144,6 +148,7 @@ class Router(Generic[In, Out]):
         tracks = {name: one.function for name, one in self._tracks.items()}
         return {"classify": self._classify, **tracks}
 
+    @says_where_options_are(_ELSEWHERE)
     async def run(
         self,
         items: Iterable[In] | AsyncIterable[In],
@@ -205,6 +210,7 @@ class Router(Generic[In, Out]):
         )
         return await gather(plan, items, work=Walks(routing), new_job=WalkingJob)
 
+    @says_where_options_are(_ELSEWHERE)
     def open(
         self,
         items: Iterable[In] | AsyncIterable[In],
