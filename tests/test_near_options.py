@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -112,7 +113,7 @@ async def test_every_call_that_runs_functions_says_where_such_options_go(option:
         ("Router.open", lambda: router.open([1], **given), of_router),
         (
             "gather",
-            lambda: harness.gather(answer, **given),
+            lambda: harness.gather(partial(answer, 1), **given),
             f"write harness.fan_out(fn, items, {what})",
         ),
         ("evaluate", lambda: evals.evaluate(answer, [], scorers=["exact"], **given), own),

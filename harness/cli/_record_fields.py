@@ -118,8 +118,9 @@ def with_fields(
             if earlier is not None:
                 raise InputError(
                     f"{source}, line {record.line}: {field.kind.subject.format(repr(field.name))} "
-                    f"{found!r}, as in line {earlier}; a {field.kind.attribute} names one record, "
-                    "so choose another field or remove one of them"
+                    f"{found!r}, as in an earlier record, that of line {earlier}; a "
+                    f"{field.kind.attribute} names one record, so choose another field or remove "
+                    "one of them"
                 )
         yield attrs.evolve(record, **read)
 

@@ -70,7 +70,8 @@ class Attempt:
         default=None,
         validator=attrs.validators.optional(seconds("None is for no limit", zero=False)),
     )
-    """Seconds that each attempt may take, above 0, counted from its limiter's grant; None: no limit."""
+    """Seconds above 0 that each attempt may take, counted from its limiter's grant; None: no
+    limit."""
 
     retry: Retry | None = attrs.field(default=None, validator=_check_retry)
     """When to try again; None: never."""
