@@ -329,7 +329,8 @@ class Pipeline(Generic[In, Out]):
             after it. Needs ``key``; see `harness.journal.open_journal`.
           name: The name of the pipeline's run, and that of its batch in the journal; by default
             ``pipeline``.
-          within: Seconds after which the whole ends with what there is so far.
+          within: Seconds after which the whole ends with what there is so far; 0: at the first
+            checkpoint.
 
         Returns:
           One `Result` per item, in input order. Its value is what the last stage returned, `DROP`

@@ -175,7 +175,8 @@ class Router(Generic[In, Out]):
             again. Needs ``key``; see `harness.journal.open_journal`.
           name: The name of the router's run, and that of its batch in the journal; by default
             ``router``.
-          within: Seconds after which the whole ends with what there is so far.
+          within: Seconds after which the whole ends with what there is so far; 0: at the first
+            checkpoint.
 
         Returns:
           One `Result` per item, in input order. Its attempts are one, plus one for every further
