@@ -46,7 +46,7 @@ from harness.policies import Hedge
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
 
-_OTHER_NAMES = dict.fromkeys(
+_OTHER_NAMES: dict[str, str] = dict.fromkeys(
     ("--concurrency", "--max-concurrency", "--max-concurrent", "--parallel"),
     "write --limit N to run at most N items at once, or --concurrent N if the provider allows N "
     "calls at once",
