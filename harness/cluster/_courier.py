@@ -220,6 +220,7 @@ class Courier(AsyncWithOnly):
     async def _answer(self, link: ServerLink) -> None:
         renew_at = trio.current_time()
         while self._calls or not self._closing.is_set():
+            # harness: shared (only the one task that makes calls takes them away)
             while self._calls:
                 call = self._calls[0]
                 try:
@@ -227,7 +228,6 @@ class Courier(AsyncWithOnly):
                 except Exception:
                     self._calls.rotate(-1)  # One that can't be answered holds up no others.
                     raise
-                # harness: shared (only the one task that makes calls takes them away)
                 self._calls.popleft()
                 call.end()
             if self._renewals and trio.current_time() >= renew_at:

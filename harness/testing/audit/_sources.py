@@ -10,6 +10,7 @@ import ast
 import functools
 import re
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 from typing import TypeAlias
 
 import attrs
@@ -22,6 +23,9 @@ from harness.testing.audit._source_file import FunctionNode, Source
 _PRIVATE_CLASS = re.compile(r"_+[A-Z]")
 _KEEPS = re.compile(r"^(append\w*|add|put\w*|send\w*|insert|start\w*|create_task|gather|spawn\w*)$")
 """Names of functions that keep their arguments, or start a task with them."""
+
+_RUNS = frozenset(("trio.run", "asyncio.run", "anyio.run"))
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -49,6 +53,7 @@ class Sources:
     def __init__(self) -> None:
         self.sources: list[Source] = []
         self._classes: dict[str, Source | None] = {}
+        self._imported: set[str] = set()
         self._bases: dict[tuple[Source, str], list[tuple[str, str]]] = {}
         self._calls_by_name: dict[str, set[str]] = {}
         self._callers: dict[str, set[str]] = {}
@@ -64,6 +69,7 @@ class Sources:
     def add(self, source: Source) -> None:
         """Take in a file, and remember what the rules ask about all files."""
         self.sources.append(source)
+        self._imported.update(part for name in source.imports.values() for part in name.split("."))
         for name, owner in source.top_classes.items():
             self._classes[name] = None if name in self._classes else source
             self._bases[source, name] = _bases_of(owner, source)
@@ -149,6 +155,16 @@ class Sources:
         """The names of private classes whose objects nobody but the function that makes one has."""
         return frozenset((self._made - self._kept) & self._classes.keys())
 
+    def is_run_by_its_script(self, function: FunctionNode, source: Source) -> bool:
+        """Return whether a script runs a function once, and nothing else knows of it.
+
+        Its file has ``if __name__ == "__main__"`` and no other file imports it. What is under that
+        condition calls the function, or hands it to ``trio.run``, or calls a function that does.
+        """
+        return PurePath(source.path).stem not in self._imported and _is_run_once(
+            function, source, frozenset()
+        )
+
     def is_locked(self, node: ast.AST, source: Source) -> bool:
         """Return whether ``node`` runs under a lock: its function's, or all of its callers'."""
         if is_locked(node, source):
@@ -224,6 +240,40 @@ def _last_name(expression: ast.expr) -> str:
     if isinstance(expression, ast.Attribute):
         return expression.attr
     return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def _is_run_once(function: FunctionNode, source: Source, below: frozenset[FunctionNode]) -> bool:
+    uses = [
+        node
+        for node in source.nodes
+        if isinstance(node, ast.Name) and node.id == function.name and node.id not in source.imports
+    ]
+    callers = [source.function_of(use) for use in uses]
+    return (
+        bool(uses)
+        and len(set(callers)) == len(callers)
+        and isinstance(source.parents.get(function), ast.Module)
+        and function not in below
+        and all(
+            _runs_it(use, source)
+            and (
+                _is_run_once(caller, source, below | {function})
+                if caller is not None
+                else not source.is_at_import(use)
+            )
+            for use, caller in zip(uses, callers, strict=True)
+        )
+    )
+
+
+def _runs_it(use: ast.Name, source: Source) -> bool:
+    """Return whether a function is called here, or handed to ``trio.run``, outside a loop."""
+    call = source.parents.get(use)
+    return (
+        isinstance(call, ast.Call)
+        and (call.func is use or source.dotted(call.func) in _RUNS)
+        and not any(isinstance(outer, _LOOPS) for outer in source.around(use))
+    )
 
 
 def _is_only_used_here(made: ast.Call, source: Source) -> bool:

@@ -244,6 +244,11 @@ RIGHT = {
                 self.tools = tools
             def add(self, tool): self.tools.append(tool)
         """,
+    "a default that has nothing in it, and is only taken from": """\
+        def spawn(target, kwargs={}):
+            name = kwargs.pop("name", "unknown")
+            return start(target, name, **kwargs)
+        """,
     "a default that is only read": """\
         def ask(text, options={}):
             return call(text, **options)

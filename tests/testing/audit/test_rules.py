@@ -74,7 +74,24 @@ def test_an_attribute_of_a_class_is_found_once_and_not_also_as_a_check_then_act(
     ]
 
 
+SCRIPT = (
+    "import random\nimport trio\nasync def run(seed):\n    random.seed(seed)\n    await serve()\n"
+    "def main():\n    trio.run(run, 1)\n"
+)
+GUARD = 'if __name__ == "__main__":\n    main()\n'
+
 SHOWN_BY = {
+    "a module that isn't a script": (SCRIPT, "", GUARD),
+    "a script that runs it many times": (
+        SCRIPT,
+        f"    for seed in range(9):\n        trio.run(run, seed)\n{GUARD}",
+        GUARD,
+    ),
+    "a script that starts it as a task": (
+        SCRIPT,
+        f"async def several():\n    nursery.start_soon(run, 2)\n{GUARD}",
+        GUARD,
+    ),
     "a read after an await": (
         "current = None\nasync def ask(text):\n    global current\n    current = text.strip()\n",
         "    await send()\n    return current\n",
@@ -245,6 +262,39 @@ def test_a_table_that_only_has_to_be_there_is_left_alone(text: str) -> None:
     )
 
 
+BUSY = """\
+class TableManager:
+    async def refresh(self, force=False):
+        if self.busy:
+            return
+        try:
+            self.busy = True
+            if not force and self.refreshed_at > limit:
+                return
+            await self.ask()
+            self.refreshed_at = now
+        finally:
+            self.busy = False
+"""
+
+
+def test_a_flag_set_before_the_first_await_is_a_lock() -> None:
+    assert audit(BUSY) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("        try:\n", "        await self.ring()\n        try:\n"),
+        ("            self.busy = True\n", ""),
+        ("            self.busy = False\n", "            pass\n"),
+        ("        if self.busy:\n            return\n", ""),
+    ],
+)
+def test_a_flag_that_lets_two_in_is_no_lock(right: str, wrong: str) -> None:
+    assert any(not one.maybe for one in audit(BUSY.replace(right, wrong)))
+
+
 RFC = """\
 import asyncio
 import trio
@@ -353,3 +403,10 @@ def test_a_class_of_another_file_is_known(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("from agents import Agent\nAGENT = Agent()\n")
     found = audit_paths([tmp_path])
     assert [(Path(one.path).name, one.symbol) for one in found] == [("agents.py", "AGENT.q")]
+
+
+def test_a_script_that_another_file_imports_is_a_module(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(SCRIPT + GUARD)
+    assert [one.maybe for one in audit_paths([tmp_path])] == [True]
+    (tmp_path / "batch.py").write_text("from desk import run\n")
+    assert [one.maybe for one in audit_paths([tmp_path])] == [False]

@@ -55,6 +55,7 @@ its messages one after the other."""
 
 _REFUSAL = re.compile(r"^\w*\.?(Concurren|Busy|InProgress|AlreadyRunning)")
 _STARTER = re.compile(r"start_soon|create_task|ensure_future|spawn|fan_out|race|map$")
+_WAITS = (ast.Await, ast.AsyncFor, ast.AsyncWith)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 
@@ -66,6 +67,8 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
         if _LIFE_CYCLE.search(function.name) or _ONE_END.search(function.name):
             continue
         if _has_one_caller(function, source) or _serves_one_task(function, source, program):
+            continue
+        if _lets_one_in(function):
             continue
         if function.name in program.called_under_locks:
             continue
@@ -153,6 +156,41 @@ def _has_one_caller(function: FunctionNode, source: Source) -> bool:
         if isinstance(node, ast.Assert) and node.msg and "concurrent" in ast.unparse(node.msg):
             return True
     return False
+
+
+def _lets_one_in(function: FunctionNode) -> bool:
+    """``if self.busy: return; self.busy = True; try: ...; finally: self.busy = False``.
+
+    A flag that is looked at and set with no await in between is as good as a lock.
+    """
+    asked: set[str] = set()
+    pending = list(function.body)
+    while pending:
+        one = pending.pop(0)
+        if isinstance(one, ast.Try):
+            pending = [*one.body, *pending]
+        elif any(isinstance(node, _WAITS) for node in ast.walk(one)):
+            return False
+        elif isinstance(one, ast.If) and isinstance(one.body[-1], ast.Return | ast.Raise):
+            asked.update(ast.unparse(one.test).split(" or "))
+        elif _sets(one, asked, to=True):
+            flag = {ast.unparse(one.targets[0])} if isinstance(one, ast.Assign) else set()
+            return any(
+                _sets(last, flag, to=False)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Try)
+                for last in node.finalbody
+            )
+    return False
+
+
+def _sets(node: ast.stmt, flags: set[str], *, to: bool) -> bool:
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is to
+        and ast.unparse(node.targets[0]) in flags
+    )
 
 
 def _serves_one_task(function: FunctionNode, source: Source, program: Sources) -> bool:

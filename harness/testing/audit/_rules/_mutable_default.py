@@ -34,6 +34,8 @@ _READ_ONLY = re.compile(r"^(\w+\.)*(Sequence|Mapping|Iterable|Collection|Set|Con
 _CLASSES_WITH_FIELDS = frozenset(("dataclass", "define", "mutable", "frozen", "attrs", "s"))
 _FIELDS = ("attr.ib", "attr.attrib", "attrs.field", "attr.field")
 
+_TAKES = frozenset((".pop()", ".popitem()", ".clear()", ".remove()"))
+
 
 def check(source: Source, program: Sources) -> Iterator[Hit]:
     """Yield defaults of parameters, of attrs' fields and of context variables."""
@@ -155,7 +157,10 @@ def _fate(function: FunctionNode, name: str, default: ast.expr, source: Source) 
             for one in ast.walk(node)
         ):
             return ""
+    is_empty = isinstance(default, ast.List | ast.Dict) and not has_elements
     for change in changes_in(nodes):
+        if is_empty and change.how in _TAKES:
+            continue  # There is nothing in it unless another statement adds something.
         if isinstance(change.target, ast.Name) and change.target.id == name:
             return f"changed in line {change.node.lineno} ({change.how})"
     for node in nodes:

@@ -88,6 +88,7 @@ def check(source: Source, program: Sources) -> Iterator[Hit]:
                     message=f"{qualified_name(function, source)}() changes {what} for all runs "
                     f"({symbol})",
                     maybe=_begins_or_ends(function, source)
+                    or program.is_run_by_its_script(function, source)
                     or _is_over_at_once(node, function, source),
                 )
 
