@@ -93,6 +93,7 @@ clean:
 # Set-up. A stamp per environment, so that the second run installs nothing. ---------------------
 
 .venv/.installed: pyproject.toml harness/_version.py .ci/install
+	@echo "setting up .venv, a minute or two the first time"
 	.ci/install .venv --editable '.[dev]'
 	@touch $@
 

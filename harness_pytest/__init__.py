@@ -35,10 +35,22 @@ _ADVICE = {
         "assert_isolated(..., same_run=True) fails on it, with the proof; shared=[...] says that "
         "it is meant"
     ),
+    "random numbers drawn from a shared generator": (
+        "assert_isolated gave each run numbers of its own; for results that don't depend on what "
+        "runs beside them, seed a generator per input: random.Random(record['id'])"
+    ),
     "not explored": "these tests were only run as always",
 }
 """What tests tell that fails nothing, each with what to do about it."""
 
+
+_NO_PLUGIN = "async def functions are not natively supported"
+"""What pytest fails an async test with that no plugin has run."""
+
+_RUN_ASYNC_TESTS = (
+    "For trio: install pytest-trio and set trio_mode = true, or call trio.run(...) in a plain "
+    "test. Tests decorated by explore_schedules and the like need neither."
+)
 
 _EXPLORED = ("explored", "explored in every order")
 
@@ -198,6 +210,22 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
             function.hypothesis.inner_test = inner  # type: ignore[union-attr]
 
 
+@pytest.hookimpl
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test that explores schedules, if no plugin that runs async tests has taken it.
+
+    It needs no more than that: each schedule has an event loop of its own.
+    """
+    test = pyfuncitem.obj
+    if not iscoroutinefunction(test) or not hasattr(test, "explores_schedules"):
+        return None
+    import trio
+
+    named = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    trio.run(functools.partial(test, **named))
+    return True
+
+
 def _note_what_was_told(item: pytest.Item) -> None:
     """Send it along with the test's report: with pytest-xdist that is written elsewhere."""
     asking = sys.modules.get("harness.testing._asked")
@@ -212,9 +240,17 @@ def pytest_runtest_makereport(
     """Show a failing schedule as a failure of the test, not of what has run it."""
     made = yield
     report: pytest.TestReport = made.get_result()
+    if report.failed and _NO_PLUGIN in str(report.longrepr) and _is_ours(item):
+        report.longrepr = f"{report.longrepr}\n{_RUN_ASYNC_TESTS}"
     # If nobody has loaded the errors, it is none of ours.
     if call.excinfo is not None and report.failed and "harness.errors" in sys.modules:
-        from harness_pytest._failures import explored_by_option, schedule_error, shown
+        from harness_pytest._failures import (
+            explored_by_option,
+            refused,
+            schedule_error,
+            shown,
+            users_lines,
+        )
         from harness_pytest._recordings import recorded
 
         if (error := schedule_error(call.excinfo.value)) is not None:
@@ -226,6 +262,12 @@ def pytest_runtest_makereport(
                 str(error).partition("\n")[0],
             )
             report.user_properties.append(told)
+        elif refused(call.excinfo.value):
+            report.longrepr = users_lines(item, call.excinfo.value)
+
+
+def _is_ours(item: pytest.Item) -> bool:
+    return "harness.testing" in sys.modules or _explores(item, is_given=False) is not None
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -62,6 +62,30 @@ def shown(item: pytest.Item, error: ScheduleError, group: BaseException) -> Any:
     return representation
 
 
+def refused(error: BaseException) -> bool:
+    """Tell whether a check has refused what it was given, or couldn't try it."""
+    traceback, module = error.__traceback__, ""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__"))
+        traceback = traceback.tb_next
+    return module.startswith(("harness.testing.isolation.", "harness.testing.exploration."))
+
+
+def users_lines(item: pytest.Item, error: BaseException) -> Any:
+    """Return what a report shows of such an error: the user's lines only, and what it says."""
+    raised_at, traceback = error.__traceback__, as_traceback(users_frames(error))
+    if traceback is None:
+        return str(error)
+    try:
+        return item.repr_failure(
+            pytest.ExceptionInfo.from_exc_info(
+                (type(error), error.with_traceback(traceback), traceback)
+            )
+        )
+    finally:
+        error.__traceback__ = raised_at
+
+
 def _opened(error: BaseException) -> list[BaseException]:
     """Return an error and, while it is a group of only one, what is in it."""
     opened = [error]

@@ -35,6 +35,7 @@ class Wishes:
 
 
 PER_RUN = "isolated per run, not per call"
+DRAWN = "random numbers drawn from a shared generator"
 EXPLORED = "explored"
 IN_EVERY_ORDER = "explored in every order"
 CANCELLED = "cancelled"

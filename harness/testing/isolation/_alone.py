@@ -72,9 +72,11 @@ def run_each_alone(
         how: list[Schedule | Probe] = [Schedule()] * REPETITIONS
         while how:
             subject.state.put_back()
+            subject.generators.begin(member)
             first_time = member not in subject.alone
             what = how.pop()
             program, run = subject.run((member,), what)
+            drawn_from = subject.generators.changed(member)
             uncontrolled |= run.uncontrolled
             if may_be_another_kind and not subject.alone:
                 raised = [run.error, *(one.error for one in program.outcomes.values())]
@@ -96,6 +98,11 @@ def run_each_alone(
                 subject.state.look_closer()
                 for suspect in subject.state.left_behind():
                     outliving.setdefault(suspect.path)
+                if drawn_from:
+                    subject.state.put_back()
+                    subject.generators.begin(member, "other numbers")
+                    subject.run((member,), Schedule())
+                    subject.generators.note_drawn(drawn_from)
             else:
                 _compare(subject, member, outcome, what)
     _refuse_only_errors(subject)
@@ -172,7 +179,9 @@ def _refuse_only_errors(subject: Subject) -> None:
     outcomes: Sequence[Outcome] = list(subject.alone.values())
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
-        what_to_do = "give inputs that the function can take"
+        what_to_do = (
+            "give inputs that the function can take, or a model that doesn't fail in a test"
+        )
         if starts_a_loop(errors[0]):
             what_to_do = (
                 f"the function is run inside of {subject.backend} already: let it await what it "

@@ -16,7 +16,7 @@ from harness._arguments import check_count, check_whole
 from harness.errors import ScheduleError
 from harness.runs import RunLocal
 from harness.runs._functions import check_callable, name_of, refuse_mismatch
-from harness.testing._asked import PER_RUN, asked, keep_stop, tell
+from harness.testing._asked import DRAWN, PER_RUN, asked, keep_stop, tell
 from harness.testing._outcomes import Comparison, Equal, IncomparableError
 from harness.testing.isolation._alone import AloneFindings, AnotherKindError, run_each_alone
 from harness.testing.isolation._causes import (
@@ -29,6 +29,7 @@ from harness.testing.isolation._causes import (
 )
 from harness.testing.isolation._declared import checks_of
 from harness.testing.isolation._findings import Findings
+from harness.testing.isolation._generators import Generators
 from harness.testing.isolation._hunt import Caught, hunt_at_once, hunt_in_order, other_schedules
 from harness.testing.isolation._leakage import Leakage, measure_leakage
 from harness.testing.isolation._line_watch import LineWatch
@@ -102,6 +103,10 @@ class Isolation:
 
     leakage: Leakage | None = None
     """What ``measure=`` has measured."""
+
+    drawn: tuple[str, ...] = ()
+    """Paths of generators of random numbers that runs draw from without seeding them. In the check
+    each run had numbers of its own; otherwise which numbers it gets depends on the other runs."""
 
 
 async def assert_isolated(
@@ -232,11 +237,12 @@ def _check(
 ) -> Isolation:
     """Do all the work, in a thread that has no event loop."""
     reached = reach_from(agent_fn, inputs, caller)
+    generators = Generators(reached.parts, wanted.seed)
     state = SharedState(reached)
     state.follow_the_rest()
     try:
         checks = checks_of(wanted.checks, reached.namespaces())
-        subject = Subject(agent_fn, inputs, state, Comparison(wanted.equal), checks)
+        subject = Subject(agent_fn, inputs, state, Comparison(wanted.equal), checks, generators)
         if wanted.same_run:
             subject = _inside_one_run(subject, wanted.meant)
         alone = _of_its_kind(subject, wanted.seed, wanted.backend)
@@ -256,6 +262,8 @@ def _check(
 
             raise _failure(subject, found, alone, wanted.seed, measure)
         seen = attrs.evolve(_isolation(subject, found, alone), leakage=leakage)
+        if seen.drawn:
+            tell(DRAWN, f"{name_of(agent_fn)} ({', '.join(seen.drawn)})")
         if wanted.same_run:
             return seen
         shared = _shared_by_calls(_inside_one_run(subject, wanted.meant), wanted, go_on)
@@ -267,6 +275,7 @@ def _check(
         raise ValueError(f"assert_isolated: {error}") from error
     finally:
         state.put_back(everything=True)
+        generators.put_back()
 
 
 def _of_its_kind(subject: Subject, seed: int, fixed: Kind | None) -> AloneFindings:
@@ -326,7 +335,12 @@ def _isolation(subject: Subject, schedules: int, alone: AloneFindings) -> Isolat
         tuple(state.not_put_back),
         alone.uncontrolled,
         not_looked_at=tuple(state.reached.not_looked_at()),
+        drawn=_drawn(subject),
     )
+
+
+def _drawn(subject: Subject) -> tuple[str, ...]:
+    return tuple(suspect.path for suspect in subject.generators.drawn)
 
 
 def _replay(subject: Subject, trial: Trial, alone: AloneFindings) -> Isolation:
@@ -395,6 +409,10 @@ def _failure(
     paths = [broken.path] if broken is not None else []
     paths += [one.path for one in named if one.path not in paths]
     notes = [f"{words} are not controlled by a schedule" for words in alone.uncontrolled]
+    notes += [
+        f"runs draw from {path} without seeding it; here each had numbers of its own"
+        for path in _drawn(subject)
+    ]
     if not again.failed:
         notes.append(
             "it did not fail again when it was replayed, so it depends on something that no "
@@ -527,7 +545,10 @@ def _initial(subject: Subject, candidate: Candidate) -> Any:
 def _replay_watched(subject: Subject, trial: Trial, observer: StepWatch | LineWatch) -> Verdict:
     subject.state.put_back()
     observer.begin()
-    return trial.play(subject, [observer])
+    verdict = trial.play(subject, [observer])
+    if isinstance(observer, StepWatch):
+        observer.leave_out({suspect.part for suspect in subject.generators.drawn})
+    return verdict
 
 
 def _first_error(found: Caught) -> BaseException | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from harness.testing.isolation._generators import Generators
 from harness.testing.isolation._watch import member_of
 from harness.testing.objects import WHOLE, SharedState, Suspect
 from harness.testing.schedules import Strand
@@ -19,9 +20,12 @@ from harness.testing.schedules import Strand
 class PrivateContents:
     """An observer that swaps the contents of ``suspects`` whenever another run goes on."""
 
-    def __init__(self, suspects: Sequence[Suspect], state: SharedState) -> None:
+    def __init__(
+        self, suspects: Sequence[Suspect], state: SharedState, generators: Generators
+    ) -> None:
         self._suspects = list(suspects)
         self._initial = [state.initial_of(suspect.part) for suspect in suspects]
+        self._generators = generators
         self._contents: dict[int, list[Any]] = {}
         self._loaded: int | None = None
 
@@ -43,7 +47,7 @@ class PrivateContents:
         contents = self._contents.get(run)
         if contents is None:
             contents = [
-                suspect.part.fresh(initial)
+                self._generators.fresh(suspect.part, run, initial)
                 for suspect, initial in zip(self._suspects, self._initial, strict=True)
             ]
         for suspect, held in zip(self._suspects, contents, strict=True):

@@ -14,6 +14,7 @@ import attrs
 
 from harness.testing._outcomes import Comparison, Outcome
 from harness.testing.isolation._fresh_threads import fresh_threads
+from harness.testing.isolation._generators import Generators
 from harness.testing.isolation._private import PrivateContents
 from harness.testing.isolation._program import PROGRAMS, AgentFunction, Program, call_name, run_name
 from harness.testing.isolation._same_run import SameRun
@@ -86,6 +87,7 @@ class Subject:
     state: SharedState
     comparison: Comparison
     checks: Mapping[str, Callable[[], object]]
+    generators: Generators
     backend: Kind = "trio"
     same_run: SameRun | None = None
     """What looks into the one run that all the calls are in; None if each has its own run."""
@@ -111,8 +113,8 @@ class Subject:
         self, observers: Iterable[Observer], suspects: Sequence[Suspect]
     ) -> tuple[list[Observer], PrivateContents | None]:
         """Return the observers, plus one that gives each run contents of its own."""
-        own = [*self.meant, *suspects]
-        private = PrivateContents(own, self.state) if own else None
+        own = [*self.meant, *self.generators.drawn, *suspects]
+        private = PrivateContents(own, self.state, self.generators) if own else None
         return [*observers, *([] if private is None else [private])], private
 
     def run(
@@ -288,9 +290,10 @@ def last_is_wrong_in_one_loop(subject: Subject, members: Sequence[int]) -> bool:
     """
     subject.state.put_back()
     last = members[-1]
-    program, run = subject.run(members, Schedule(), in_turn=True)
+    watchers, private = subject.watchers((), ())
+    program, run = subject.run(members, Schedule(), watchers, in_turn=True)
     outcome = program.outcomes.get(last) or Outcome("unfinished")
-    return run.error is not None or bool(subject.judge({last: outcome}, [last]))
+    return run.error is not None or bool(subject.judge({last: outcome}, [last], private))
 
 
 Trial = AtOnce | InOrder

@@ -6,7 +6,7 @@ whose step it was. That needs no proxy and no tracing, and leaves no doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,7 +14,7 @@ import attrs
 
 from harness._words import error_in_words
 from harness.runs._frames import describe_wait
-from harness.testing.objects import SharedState, Suspect, suspects_of
+from harness.testing.objects import Part, SharedState, Suspect, suspects_of
 from harness.testing.schedules import Strand
 from harness.testing.schedules._control import frames_of
 
@@ -79,6 +79,11 @@ class StepWatch:
         writes = list(self._changes())
         if run is not None:
             self.steps.append(Step(len(self.steps) + 1, run, _halt(task), writes))
+
+    def leave_out(self, parts: Container[Part]) -> None:
+        """Forget what was written to these."""
+        for step in self.steps:
+            step.writes = [write for write in step.writes if write.part not in parts]
 
     def _changes(self) -> Iterable[Suspect]:
         for index, part in enumerate(self._state.parts):

@@ -4,7 +4,7 @@
 steps of tasks through the lines of code that touch them.
 """
 
-from harness.testing.objects._kinds import ThreadLocalsPart
+from harness.testing.objects._kinds import GeneratorPart, ThreadLocalsPart
 from harness.testing.objects._loads import Spot, Touch, touches
 from harness.testing.objects._locals import (
     LocalAccess,
@@ -21,6 +21,7 @@ from harness.testing.objects._tracing import LineTrace, in_a_thread_of_its_own
 
 __all__ = [
     "WHOLE",
+    "GeneratorPart",
     "LineTrace",
     "LocalAccess",
     "LocalSuspect",

@@ -200,13 +200,28 @@ def _put_numbers(numbers: Any, data: bytes) -> None:
 
 _numbers_part = _whole(lambda numbers: numbers.tobytes(), _put_numbers, "numpy array")
 
-_random_part = _whole(
-    lambda generator: generator.getstate(),
-    lambda generator, state: generator.setstate(state),
-    "random generator",
-    by_value=True,
-    advice="give each run a generator of its own: random.Random(seed)",
-)
+
+class GeneratorPart(WholePart):
+    """A generator of random numbers, or the module `random` for the one that is everybody's."""
+
+    __slots__ = ()
+
+    def __init__(self, place: Place, generator: Any) -> None:
+        super().__init__(
+            *(place, "random generator", generator),
+            *(
+                lambda generator: generator.getstate(),
+                lambda generator, held: generator.setstate(held),
+            ),
+            by_value=True,
+            advice="give each run a generator of its own: random.Random(seed)",
+        )
+
+    def seeded(self, *seeds: object) -> Any:
+        """Return what it holds when it is seeded with these; None for a kind of its own."""
+        state = random.Random(repr((str(self.place), *seeds))).getstate()
+        held = self.take()
+        return state if type(held) is tuple and held[:1] == state[:1] else None
 
 
 class LimiterPart(WholePart):
@@ -757,7 +772,7 @@ KINDS = (
     Kind((threading.local,), look=_thread_local),
     Kind((memoryview,), holds=_at("obj", named=True)),
     Kind((random.SystemRandom,)),
-    Kind((random.Random,), part=_random_part),
+    Kind((random.Random,), part=GeneratorPart),
     Kind((itertools.count,), held_part=CountPart, look=lambda walk, *at: walk.instance(*at)),
     Kind((Limiter,), part=LimiterPart),
     Kind(
@@ -790,7 +805,7 @@ STATES = (
     ProcessState(
         module=random,
         things=(getattr(random, "_inst", None),),
-        part=lambda: _random_part(Place("random"), random),
+        part=lambda: GeneratorPart(Place("random"), random),
     ),
     ProcessState(
         module=os, names=("environ", "getenv", "putenv", "unsetenv"), part=EnvironmentPart

@@ -169,7 +169,8 @@ async def test_an_agent_that_always_fails() -> None:
     async def agent(value: int) -> None:
         raise KeyError("no such ticket")
 
-    with pytest.raises(ValueError, match="every run failed alone, run 1 with KeyError"):
+    said = r"every run failed alone, run 1 with KeyError.*, or a model that doesn't fail in a test$"
+    with pytest.raises(ValueError, match=said):
         await assert_isolated(agent, [1, 2])
 
 

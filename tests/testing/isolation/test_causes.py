@@ -8,6 +8,7 @@ import pytest
 
 from harness.testing._outcomes import Comparison, Outcome
 from harness.testing.isolation._causes import Candidate, Causes, find_causes
+from harness.testing.isolation._generators import Generators
 from harness.testing.isolation._trials import Difference, Subject, Trial, Verdict
 from harness.testing.objects._parts import MappingPart
 from harness.testing.objects._places import Place
@@ -39,7 +40,8 @@ def causes(failing: Trial, *others: Trial) -> Causes:
 
     async def agent(value: object) -> None: ...
 
-    subject = Subject(agent, [], SharedState(reached), Comparison(None), {})
+    none = Generators([], 0)
+    subject = Subject(agent, [], SharedState(reached), Comparison(None), {}, none)
     candidates = [Candidate(str(part.place), (Suspect(part),)) for part in parts]
     return find_causes(subject, failing, candidates, others)
 

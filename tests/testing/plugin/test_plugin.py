@@ -504,6 +504,46 @@ def test_the_entry_point_imports_nothing() -> None:
     assert done.stdout == "set()\n"
 
 
+# Without a plugin for async tests ----------------------------------------------------------------
+
+NO_PLUGIN = """\
+import pytest
+import trio
+from harness.testing import assert_isolated, explore_schedules
+
+@pytest.fixture
+def amount(): return 3
+
+@explore_schedules(schedules=3)
+async def test_explored(amount):
+    await trio.sleep(1)
+    assert amount == 3
+
+async def test_not_explored(): pass
+
+async def overloaded(ticket):
+    raise RuntimeError("overloaded")
+
+def test_refused(): trio.run(assert_isolated, overloaded, [1, 2])
+"""
+
+
+@pytest.mark.slow
+def test_without_a_plugin_for_async_tests(run_pytest: RunPytest) -> None:
+    """Tests that explore schedules run; others say what to do. A refusal shows no library."""
+    ran = run_pytest(NO_PLUGIN, plugins=())
+    assert ran.outcomes == {
+        "test_explored": "PASSED",
+        "test_not_explored": "FAILED",
+        "test_refused": "FAILED",
+    }, ran.text
+    assert "1 test passed under other schedules, too" in ran.text
+    assert ran.text.count("For trio: install pytest-trio and set trio_mode = true, or call") == 1
+    assert "ValueError: every run failed alone" in ran.text
+    assert 'raise RuntimeError("overloaded")' in ran.text
+    assert "in_worker_thread" not in ran.text
+
+
 # Runs around tests -------------------------------------------------------------------------------
 
 
