@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.testing.verification import Checked, Difference, Verification
+from harness.testing.verification._checks import Raised
 
 AGENT = """
 import os
@@ -245,3 +247,15 @@ def test_a_system_without_fork_is_refused(
     monkeypatch.delattr(os, "fork")
     assert verify("upper") == 2
     assert "which this system lacks" in capsys.readouterr().err
+
+
+def test_if_all_fail_alone_no_share_is_told() -> None:
+    error = (Difference("", 1, Raised("KeyError: 'a'")),)
+    checked = [
+        Checked(key=key, status="ok", verdict="failed", differences=error) for key in range(6)
+    ]
+    found = Verification(checked=tuple(checked), population={"ok": 60}, seed=0, confidence=0.95)
+    assert str(found).startswith("all 6 failed alone (KeyError: 'a'), so nothing could be compared")
+    assert "suspect" not in str(found)
+    assert "--retry" in str(found)
+    assert found.as_json()["estimates"][0]["least"] is None

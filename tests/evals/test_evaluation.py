@@ -311,3 +311,18 @@ def test_a_file_of_scores_can_be_compared_with(tmp_path: Path) -> None:
     assert str(read_evaluation(tmp_path / "first.jsonl").compare(second)) == str(
         first.compare(second)
     )
+
+
+def test_zeros_and_ones_are_right_or_wrong_and_equal_numbers_tell_no_spread() -> None:
+    """All right as floats was 1.000 to 1.000: certainty, from eight samples."""
+
+    def of(value: float) -> Evaluation:
+        scores = [
+            SampleScore(sample=Sample(str(n), "in"), repeat=0, status="ok", scores={"s": value})
+            for n in range(8)
+        ]
+        return Evaluation("e", tuple(scores), ("s",))
+
+    assert of(1.0).interval() == of(True).interval()
+    assert of(1.0).interval()[0] < 0.7
+    assert " to " not in f"{of(0.5)}{of(0.5).mean_score()}"

@@ -336,7 +336,7 @@ def _write(ended: Ended, file: BinaryIO) -> None:
 async def _ended(function: Callable[[Any], Awaitable[Any]], item: Any) -> Ended:
     """Call it as an item of a fan-out, so that it has a run as in its batch."""
     try:
-        results = await fan_out(function, [item], limit=1, policy=BestEffort())
+        results = await fan_out(function, [item], limit=1, policy=BestEffort(), name="alone")
         return Ended(results[0].value, None)
     except trio.Cancelled:
         raise
