@@ -255,7 +255,7 @@ def test_if_all_fail_alone_no_share_is_told() -> None:
         Checked(key=key, status="ok", verdict="failed", differences=error) for key in range(6)
     ]
     found = Verification(checked=tuple(checked), population={"ok": 60}, seed=0, confidence=0.95)
-    assert str(found).startswith("all 6 failed alone (KeyError: 'a'), so nothing could be compared")
+    assert str(found).startswith("all 6 failed alone (KeyError: 'a'): nothing could be compared")
     assert "suspect" not in str(found)
     assert "--retry" in str(found)
     assert found.as_json()["estimates"][0]["least"] is None

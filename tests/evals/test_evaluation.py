@@ -317,11 +317,7 @@ def test_zeros_and_ones_are_right_or_wrong_and_equal_numbers_tell_no_spread() ->
     """All right as floats was 1.000 to 1.000: certainty, from eight samples."""
 
     def of(value: float) -> Evaluation:
-        scores = [
-            SampleScore(sample=Sample(str(n), "in"), repeat=0, status="ok", scores={"s": value})
-            for n in range(8)
-        ]
-        return Evaluation("e", tuple(scores), ("s",))
+        return scored([value] * 8)
 
     assert of(1.0).interval() == of(True).interval()
     assert of(1.0).interval()[0] < 0.7
