@@ -60,8 +60,8 @@ def test_bools_have_wilsons_interval_and_numbers_students() -> None:
     bools = scored([True] * 8 + [False] * 2)
     assert bools.mean() == 0.8
     assert bools.interval() == pytest.approx((0.4901625, 0.9433178))
-    numbers = scored([1.0] * 8 + [0.0] * 2)
-    assert numbers.interval() == pytest.approx((0.49837904496, 1.10162095504))
+    numbers = scored([2.0] * 8 + [0.0] * 2)
+    assert numbers.interval() == pytest.approx((0.99675808992, 2.20324191008))
     low, high = bools.interval(level=0.5)
     assert 0.49 < low < 0.8 < high < 0.94
     with pytest.raises(ValueError, match=r"between 0 and 1, such as 0\.95, not 95"):
