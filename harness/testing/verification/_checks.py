@@ -156,9 +156,7 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.failed is not None:
-            return (
-                f"all {self.decided:,} failed alone ({self.failed}), so nothing could be compared"
-            )
+            return f"all {self.decided:,} failed alone ({self.failed}): nothing could be compared"
         whole = f"{self.population:,}" + ("" if self.status == "ok" else f" {_words(self.status)}")
         if not self.decided:
             return f"none of the {whole} could be compared"
