@@ -67,6 +67,9 @@ _HELD_BACK_BYTES = 16 * 1024 * 1024
 """How much of a file is read at most before anything is started, if records have priorities."""
 
 
+_OTHER_FORMS = frozenset((".csv", ".tsv", ".parquet", ".arrow", ".xlsx"))
+"""What the name of a file may say that is written as JSON lines."""
+
 _RECORDS_LOOKED_AT = 1_000
 """From how many records a dry run judges how many there are, and what they use."""
 
@@ -147,6 +150,12 @@ def _check_files(options: BatchOptions, input_: Input) -> None:
     # A resumed batch rewrites its own output; that is what it is asked for.
     replace = options.overwrite or options.resume
     check_output(options.output, input_, overwrite=replace, option="--output")
+    if (suffix := Path(options.output).suffix.lower()) in _OTHER_FORMS:
+        click.echo(
+            f"{options.output} will have JSON lines in it, not what {suffix} says; for CSV or "
+            "Parquet, keep a --journal and run harness journal export",
+            err=True,
+        )
     unfinished = unfinished_beside(options.output) if options.resume else None
     if unfinished is not None:
         check_output(str(unfinished), input_, overwrite=True, option="--output until it is whole")

@@ -113,7 +113,7 @@ def load_named(text: str, what: str) -> tuple[Any, types.ModuleType, str]:
     if not place or not name:
         raise InputError(f"{what} {text!r} names no function; {_FORMS}")
     module = _load_file(Path(place)) if _is_path(place) else load_module(place)
-    return _look_up(module, place, name), module, name
+    return _look_up(module, place, name, plain=what != "the target"), module, name
 
 
 def agent_in(target: Target) -> Agent[Any] | None:
@@ -219,14 +219,14 @@ def _their_frames(error: BaseException) -> types.TracebackType | None:
 # Looking up ------------------------------------------------------------------------------------
 
 
-def _look_up(module: types.ModuleType, place: str, name: str) -> Any:
+def _look_up(module: types.ModuleType, place: str, name: str, *, plain: bool) -> Any:
     """Return what ``name`` refers to; ``Class.method`` and ``object.attribute`` work too."""
     value: Any = module
     for part in name.split("."):
         try:
             value = getattr(value, part)
         except AttributeError as error:
-            near = _did_you_mean(part, dir(value)) or _what_there_is(value)
+            near = _did_you_mean(part, dir(value)) or _what_there_is(value, plain=plain)
             raise InputError(f"{place} has no {name!r}{near}") from error
     return value
 
@@ -236,14 +236,20 @@ def _did_you_mean(name: str, there_is: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def _what_there_is(holder: Any) -> str:
+def _what_there_is(holder: Any, *, plain: bool) -> str:
+    kind = "functions" if plain else "async functions"
     names = [
-        name for name in dir(holder) if name[:1] != "_" and _is_async(getattr(holder, name, None))
+        name
+        for name in dir(holder)
+        if name[:1] != "_"
+        and (
+            _is_async(value := getattr(holder, name, None)) or (plain and inspect.isfunction(value))
+        )
     ]
     if not names:
-        return "; it has no async function at all"
+        return f"; it has no {kind[:-1]} at all"
     more = ", ..." if len(names) > _NAMES_SHOWN else ""
-    return f"; its async functions are {', '.join(names[:_NAMES_SHOWN])}{more}"
+    return f"; its {kind} are {', '.join(names[:_NAMES_SHOWN])}{more}"
 
 
 def _is_async(value: Any) -> bool:

@@ -88,7 +88,8 @@ def _tell(found: Verification, *, as_json: bool) -> int:
     )
     click.echo(
         f"Error: nothing could be compared: no item of the sample came to the same end twice, or "
-        f"all of them failed alone{vary if found.varying else ''}",
+        f"all of them failed alone; raise --retry, or look at the first error"
+        f"{vary if found.varying else ''}",
         err=True,
     )
     return EXIT_USAGE

@@ -77,8 +77,9 @@ class Evaluation:
     def interval(self, scorer: str | None = None, *, level: float = LEVEL) -> tuple[float, float]:
         """Return where the mean of a scorer's scores lies, with that confidence.
 
-        For bools it is Wilson's interval, for numbers Student's; both take clusters and repeated
-        calls into account.
+        For bools, and for numbers that are all 0 or 1, it is Wilson's interval, for other numbers
+        Student's; both take clusters and repeated calls into account. If all numbers are the same,
+        or from one cluster, nothing is known of their spread, and it has no ends.
 
         Args:
           scorer: Its name; None: the only one's.
@@ -171,6 +172,8 @@ class Evaluation:
         values, clusters = list(counted.of_samples.values()), list(counted.clusters.values())
         if counted.are_bools:
             return share_interval(values, clusters, level, most=counted.calls)
+        if min(values) == max(values):
+            return Interval(-math.inf, math.inf)  # Nothing is known of the spread.
         return number_interval(values, clusters, level)
 
     def counted(self, scorer: str | None = None) -> Counted:
@@ -203,7 +206,7 @@ class Evaluation:
             clusters=clusters,
             calls=len(given),
             are_bools=self.failed_as in (None, 0, 1)
-            and all(isinstance(one.scores.get(name, True), bool) for one in self.scores),
+            and all(one.scores.get(name, True) in (0, 1) for one in self.scores),
         )
 
     def _given(self, scorer: str, failed_as: float | None) -> Iterator[tuple[SampleScore, float]]:
@@ -340,7 +343,8 @@ def mean_table(what: str, evaluations: Mapping[str, Evaluation]) -> str:
             except ValueError as error:
                 rows.append((name, scorer, "", "", f"{len(evaluation.scores):,}", str(error)))
                 continue
-            interval = f"{mean.low:.3f} to {mean.high:.3f}"
+            known = math.isfinite(mean.low)
+            interval = f"{mean.low:.3f} to {mean.high:.3f}" if known else ""
             notes = "; ".join(mean.notes())
             rows.append((name, scorer, f"{mean.mean:.3f}", interval, f"{mean.calls:,}", notes))
     return aligned((what, "scorer", "mean", f"{100 * LEVEL:g} %", "calls", ""), rows)

@@ -100,7 +100,8 @@ class MeanScore:
     """How many calls were never made, or cut short. They are left out."""
 
     def __str__(self) -> str:
-        text = f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f}, {100 * self.level:g} %)"
+        interval = f" ({self.low:.3f} to {self.high:.3f}, {100 * self.level:g} %)"
+        text = f"{self.mean:.3f}{interval if math.isfinite(self.low) else ''}"
         return "; ".join((text, *self.notes()))
 
     def notes(self) -> Iterator[str]:
@@ -136,4 +137,4 @@ class Counted:
     """How many calls they are."""
 
     are_bools: bool
-    """Whether the scorer gives bools."""
+    """Whether the scorer gives bools, or no other numbers than 0 and 1."""

@@ -556,3 +556,14 @@ def test_full_disk_says_so_and_keeps_whole_lines(
 def test_device_that_is_full_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert batch("echo", output="/dev/full") == 1
     assert "No space left on device" in capsys.readouterr().err
+
+
+def test_a_name_that_says_csv_is_warned_of(
+    clean_imports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("agent_csv.py").write_text("async def same(record):\n    return record\n")
+    Path("one.jsonl").write_text("{}\n")
+    main(["batch", "agent_csv.py:same", "--input", "one.jsonl", "--output", "out.csv", "--quiet"])
+    told = capsys.readouterr().err
+    assert told.count("JSON lines") == 1
+    assert "harness journal export" in told

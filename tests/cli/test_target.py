@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from harness.cli._errors import InputError
-from harness.cli._target import load_target
+from harness.cli._target import load_named, load_target
 
 pytestmark = pytest.mark.usefixtures("clean_imports")
 
@@ -195,3 +195,9 @@ def test_file_with_the_name_of_a_known_module_does_not_replace_it(tmp_path: Path
     load_target(f"{tmp_path}/json.py:run")
     assert sys.modules["json"] is known
     assert isinstance(sys.modules["harness_target_json"], types.ModuleType)
+
+
+def test_a_scorer_that_is_not_there_gets_the_plain_functions(clean_imports: Path) -> None:
+    (clean_imports / "marks.py").write_text("def right(sample, output):\n    return True\n")
+    with pytest.raises(InputError, match="its functions are right"):
+        load_named("marks:zzzz", "--scorer")

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.testing.verification import Checked, Difference, Verification
+from harness.testing.verification._checks import Raised
 
 AGENT = """
 import os
@@ -259,3 +261,15 @@ def test_a_forgotten_await_is_named_as_from_python(capfd: pytest.CaptureFixture[
     words = "forgets() returned the coroutine upper(), which nobody awaited; write `return await"
     assert words in told.out
     assert "RuntimeWarning" not in told.err
+
+
+def test_if_all_fail_alone_no_share_is_told() -> None:
+    error = (Difference("", 1, Raised("KeyError: 'a'")),)
+    checked = [
+        Checked(key=key, status="ok", verdict="failed", differences=error) for key in range(6)
+    ]
+    found = Verification(checked=tuple(checked), population={"ok": 60}, seed=0, confidence=0.95)
+    assert str(found).startswith("all 6 failed alone (KeyError: 'a'): nothing could be compared")
+    assert "suspect" not in str(found)
+    assert "--retry" in str(found)
+    assert found.as_json()["estimates"][0]["least"] is None

@@ -60,8 +60,8 @@ def test_bools_have_wilsons_interval_and_numbers_students() -> None:
     bools = scored([True] * 8 + [False] * 2)
     assert bools.mean() == 0.8
     assert bools.interval() == pytest.approx((0.4901625, 0.9433178))
-    numbers = scored([1.0] * 8 + [0.0] * 2)
-    assert numbers.interval() == pytest.approx((0.49837904496, 1.10162095504))
+    numbers = scored([2.0] * 8 + [0.0] * 2)
+    assert numbers.interval() == pytest.approx((0.99675808992, 2.20324191008))
     low, high = bools.interval(level=0.5)
     assert 0.49 < low < 0.8 < high < 0.94
     with pytest.raises(ValueError, match=r"between 0 and 1, such as 0\.95, not 95"):
@@ -311,3 +311,14 @@ def test_a_file_of_scores_can_be_compared_with(tmp_path: Path) -> None:
     assert str(read_evaluation(tmp_path / "first.jsonl").compare(second)) == str(
         first.compare(second)
     )
+
+
+def test_zeros_and_ones_are_right_or_wrong_and_equal_numbers_tell_no_spread() -> None:
+    """All right as floats was 1.000 to 1.000: certainty, from eight samples."""
+
+    def of(value: float) -> Evaluation:
+        return scored([value] * 8)
+
+    assert of(1.0).interval() == of(True).interval()
+    assert of(1.0).interval()[0] < 0.7
+    assert " to " not in f"{of(0.5)}{of(0.5).mean_score()}"

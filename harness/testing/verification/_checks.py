@@ -19,7 +19,8 @@ value."""
 
 _IN_WORDS: Mapping[Verdict, str] = {
     "differs": "ended differently alone, in the same way each time",
-    "failed": "failed alone, with a value in the batch",
+    "failed": "failed alone, with a value in the batch; if another attempt may help, give --retry "
+    "(from Python, each=)",
     "varies": "came out differently each time alone, which proves nothing about the batch; not "
     "counted above",
 }
@@ -150,8 +151,12 @@ class Estimate:
     """Between how many of the population differ."""
 
     confidence: float
+    failed: str | None = None
+    """What the first of them raised alone, if all failed: then nothing is known of the rest."""
 
     def __str__(self) -> str:
+        if self.failed is not None:
+            return f"all {self.decided:,} failed alone ({self.failed}): nothing could be compared"
         whole = f"{self.population:,}" + ("" if self.status == "ok" else f" {_words(self.status)}")
         if not self.decided:
             return f"none of the {whole} could be compared"
@@ -211,6 +216,7 @@ class Verification:
         verdicts = [
             one.verdict for one in self.checked if one.status == status and one.verdict != "varies"
         ]
+        failed = bool(verdicts) and set(verdicts) == {"failed"}
         differ, population = len(verdicts) - verdicts.count("same"), self.population[status]
         return Estimate(
             status=status,
@@ -219,7 +225,18 @@ class Verification:
             differ=differ,
             bounds=bounds(differ, len(verdicts), population, confidence=self.confidence),
             confidence=self.confidence,
+            failed=self._first_error(status) if failed else None,
         )
+
+    def _first_error(self, status: str) -> str:
+        errors = (
+            each.alone.error
+            for one in self.checked
+            if one.status == status and one.verdict == "failed"
+            for each in one.differences
+            if isinstance(each.alone, Raised)
+        )
+        return next(errors, "")
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it in a form that JSON can hold, if the values can be."""
@@ -235,8 +252,8 @@ class Verification:
                     "population": one.population,
                     "decided": one.decided,
                     "differ": one.differ,
-                    "least": one.bounds.least,
-                    "most": one.bounds.most,
+                    "least": one.bounds.least if one.failed is None else None,
+                    "most": one.bounds.most if one.failed is None else None,
                 }
                 for one in self.estimates
             ],

@@ -50,9 +50,10 @@ def verify(
 ) -> Verification:
     """Run a sample of finished items again, each alone, and compare with what is recorded.
 
-    Each call has a process of its own, forked from this one. So call it where the batch hasn't run:
-    what a batch left behind in this process, every call would find. What is outside of processes,
-    such as files and databases, is shared as ever, so verify only what may be done twice.
+    Each item has a process of its own, forked from this one, in which all attempts at it are made.
+    So call it where the batch hasn't run: what a batch left behind in this process, every item
+    would find. What is outside of processes, such as files and databases, is shared as ever, so
+    verify only what may be done twice.
 
     Args:
       fn: The async function of the batch, or its agent.
@@ -65,7 +66,7 @@ def verify(
         default their content has to be.
       repeats: How often an item that differs is run at most, to see whether it differs from itself.
       limit: How many processes run at once.
-      each: What happens to one call: its timeout, retries and limits.
+      each: What happens to one item: its timeout, retries and limits.
       confidence: How sure to be of what is said of the rest.
 
     Returns:
@@ -167,11 +168,18 @@ class _Check:
         each = self.each
         if callable(tokens := each.tokens):
             each = attrs.evolve(each, tokens=lambda number: tokens(recorded[number].item))
+
+        async def alone(number: int) -> Any:
+            async with keepers.alone(number) as call:
+                results = await fan_out(
+                    call, [number], each=each, policy=BestEffort(), name="attempts"
+                )
+                return results[0].value
+
         for _ in range(repeats):
             results = await fan_out(
-                keepers.call,
+                alone,
                 left,
-                each=each,
                 limit=self.limit,
                 policy=BestEffort(),
                 name="verify",

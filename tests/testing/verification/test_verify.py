@@ -123,6 +123,7 @@ def test_if_all_fail_nothing_was_verified() -> None:
 
 
 @pytest.mark.real_clock
+@pytest.mark.slow
 def test_a_timeout_kills_the_process() -> None:
     async def blocks(text: str) -> str:
         time.sleep(60)  # noqa: ASYNC251  # No cancel from inside can end this.
@@ -142,8 +143,8 @@ def test_a_process_leads_its_group_before_anybody_can_kill_it() -> None:
     with _alone.open_keepers(blocks, [""], count=1) as keepers:
         (keeper,) = keepers._free
         for _ in range(20):
-            os.write(keeper.orders, _alone._ORDER.pack(0))
-            (pid,) = _alone._ORDER.unpack(os.read(keeper.answers, _alone._ORDER.size))
+            os.write(keeper.orders, _alone._ORDER.pack(_alone._START, 0))
+            _, _, pid = _alone._ANSWER.unpack(os.read(keeper.answers, _alone._ANSWER.size))
             groups.append(os.getpgid(pid) == pid)
             os.kill(pid, signal.SIGKILL)
             os.read(keeper.answers, _alone._ANSWER.size)
@@ -186,6 +187,41 @@ def test_attempts_are_made_as_in_a_batch(tmp_path: Any) -> None:
     found = verify(second_time, recorded("t0"), each=harness.Attempt(retry=retry))
     assert verdicts(found) == ["same"]
     assert marks.read_text() == "xx"
+
+
+dice = random.Random(4)
+
+
+@pytest.mark.slow
+def test_what_an_attempt_leaves_behind_the_next_one_finds() -> None:
+    """With a process for each attempt, each drew the same number, and all failed alike."""
+    first = random.Random(4).random()
+
+    async def fails_at_first(text: str) -> str:
+        if dice.random() == first:
+            raise ConnectionError("try again")
+        return text
+
+    each = harness.Attempt(retry=harness.Retry(3, first_delay=0))
+    assert verdicts(verify(fails_at_first, recorded("t0", "t1"), each=each)) == ["same"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.real_clock
+def test_an_attempt_that_ran_out_of_time_leaves_its_state_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_alone, "_GRACE_SECONDS", 60)
+    times: list[str] = []
+
+    async def waits_at_first(text: str) -> str:
+        times.append(text)
+        if len(times) == 1:
+            await trio.sleep_forever()
+        return text
+
+    each = harness.Attempt(timeout=0.1, retry=harness.Retry(3, first_delay=0))
+    assert verdicts(verify(waits_at_first, recorded("t0"), each=each)) == ["same"]
 
 
 def test_a_run_local_is_there_in_every_call() -> None:
