@@ -431,6 +431,21 @@ async def test_the_line_of_a_process_has_priorities(
     assert served == [9, 5, 0, 0]
 
 
+async def test_a_place_granted_to_one_that_was_cancelled_meanwhile_is_free_at_once(
+    autojump_clock: MockClock, redis: LuaRedis
+) -> None:
+    options: dict[str, Any] = {"requests": Rate(25, 1), "burst_seconds": 0, "concurrent": 1}
+    async with joins(redis, **options) as limiter:
+        for milliseconds in range(4, 40, 4):
+            async with limiter.reserve():
+                pass
+            with trio.move_on_after(milliseconds / 1000):
+                async with limiter.reserve():
+                    pass
+            await trio.sleep(0.1)
+            assert limiter.statistics().in_flight == 0
+
+
 async def test_a_fan_out_takes_it_as_any_limiter(
     autojump_clock: MockClock, redis: LuaRedis
 ) -> None:

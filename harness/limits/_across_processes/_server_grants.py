@@ -22,7 +22,7 @@ import json
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -321,9 +321,7 @@ class ServerGrants(Grants):
         if self.pauses.epoch != epoch:
             self.after_response(received)
         self._turnstile.admit()
-        # Of those who asked, some may have gone.
-        while len(self._bookings) > self.line.count:
-            self._return(self._bookings.pop())
+        self._return_unwanted()
         return fresh
 
     def _may_go_on(self, error: Exception) -> bool:
@@ -340,10 +338,9 @@ class ServerGrants(Grants):
         if not self._was_in_touch and not self._alone and self._on_unreachable == "raise":
             self._error = ConnectionError(
                 f"Redis can't be used at {self._address}: {reason_in_words(error)}; see "
-                "that it runs and lets this user in"
+                'that it runs and lets this user in, or say on_unreachable="local" to begin '
+                "without it"
             )
-            # A note, since the command line has no such argument.
-            self._error.add_note('on_unreachable="local" begins without it')
             self._error.__cause__ = error
             return False
         now = current_time()
@@ -448,6 +445,11 @@ class ServerGrants(Grants):
         self._is_changed = True
         self._tell_courier()
 
+    def _return_unwanted(self) -> None:
+        """Give back what was booked for those who have gone."""
+        while len(self._bookings) > self.line.count:
+            self._return(self._bookings.pop())
+
     def _return_bookings(self) -> None:
         while self._bookings:
             self._return(self._bookings.pop())
@@ -460,10 +462,14 @@ class ServerGrants(Grants):
         self.refuse_closed()
         return self._alone and super().admit_now(reservation)
 
-    def admit_later(self, reservation: Claim) -> Awaitable[bool]:
+    async def admit_later(self, reservation: Claim) -> bool:
         """Wait in line until the reservation is charged, or nobody should wait any longer."""
         self.refuse_closed()
-        return super().admit_later(reservation)
+        try:
+            return await super().admit_later(reservation)
+        except BaseException:
+            self._return_unwanted()
+            raise
 
     def free_at(self, reservation: Claim, now: float) -> float:
         """Return when the reservation can be granted by what the server has charged for it."""
