@@ -51,7 +51,7 @@ CLAIM = f"""
     SELECT a.digest FROM unnest(?::bytea[]) WITH ORDINALITY a(digest, place)
     LEFT JOIN harness_leases l ON l.digest = a.digest
     LEFT JOIN harness_holders h ON h.token = l.holder
-    WHERE h.token IS NULL OR h.until < {NOW} OR h.token = ?
+    WHERE h.token IS NULL OR greatest(h.until, ?) < {NOW} OR h.token = ?
     ORDER BY a.place LIMIT ?
   ) w
   ON CONFLICT (digest) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch
@@ -224,7 +224,8 @@ class SharedJournalBatch(JournalBatch):
         def work() -> Claimed:
             leases.give_back(backend, unused)
             token = leases.owner.token
-            rows = backend.execute(CLAIM, (token, digests, token, wanted)).fetchall()
+            given = (token, digests, leases.spares_until, token, wanted)
+            rows = backend.execute(CLAIM, given).fetchall()
             epochs = {bytes(digest): int(epoch) for digest, epoch in rows}
             numbers = (0, 0)
             if epochs:
@@ -307,8 +308,11 @@ def beat_of(leases: Leases, then: Callable[[BaseException | None], None]) -> Bea
 
     def renew(backend: Backend) -> None:
         nonlocal beats
-        if beats % per_renewal == 0 and not backend.through(lambda: leases.renew(backend)):
-            raise leases.lost(backend.name)
+        if beats % per_renewal == 0:
+            with backend.translating():
+                is_ours = backend.through(lambda: leases.renew(backend))
+            if not is_ours:
+                raise leases.lost(backend.name)
         beats += 1
 
     seconds = min(BEAT_SECONDS, leases.seconds / 6)

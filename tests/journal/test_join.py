@@ -512,6 +512,47 @@ async def test_a_lost_connection_loses_no_lease(postgres_path: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real_clock
+async def test_a_server_that_was_away_for_longer_than_a_lease_ends_none(
+    postgres_path: str,
+) -> None:
+    """Nobody could renew meanwhile, and whoever was back first took over what others had."""
+    began, goes_on = trio.Event(), trio.Event()
+    ran: list[str] = []
+
+    async def first(item: int) -> str:
+        ran.append("first")
+        began.set()
+        await goes_on.wait()
+        return "first"
+
+    async def second(item: int) -> str:
+        ran.append("second")
+        return "second"
+
+    async def run(journal: Journal, work: Callable[[int], Awaitable[str]]) -> None:
+        results = await harness.fan_out(
+            called(work), [0], name="b", journal=journal, key=lambda item: item
+        )
+        assert results.values() == ["first"]
+
+    async with join(postgres_path) as one, join(postgres_path) as other:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, one, first)
+            await began.wait()
+            change(postgres_path, "UPDATE harness_holders SET until = 0")
+            end_connections(postgres_path)
+            nursery.start_soon(run, other, second)
+
+            async def asked() -> bool:
+                return len(ran) > 1 or any(batch.held for batch in other._shared)
+
+            await until(asked)
+            goes_on.set()
+    assert ran == ["first"]
+
+
+@pytest.mark.slow
+@pytest.mark.real_clock
 @pytest.mark.parametrize("of", ["_write", "commit"])
 async def test_answers_that_are_lost_lose_nothing(postgres_path: str, of: str) -> None:
     """What was committed as the connection went away is neither claimed nor recorded twice."""

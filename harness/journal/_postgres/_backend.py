@@ -218,16 +218,27 @@ class PostgresBackend(Backend):
         """
         try:
             return work()
-        except psycopg.Error:
+        except psycopg.Error as error:
             # Opening and reading fail at once.
-            if self._owner is None or self._connection is None or not self._connection.closed:
+            if self._owner is None or self._connection is None or not self._is_lost(error):
                 raise
+            self._connection.close()
         self._connect_anew(self._owner)
         self._repeats = True
         try:
             return work()
         finally:
             self._repeats = False
+
+    def _is_lost(self, error: psycopg.Error) -> bool:
+        """Return whether the connection has ended, which it may not know yet.
+
+        A server that shuts down says so first; statements on their way then fail in the driver.
+        """
+        assert self._connection is not None
+        is_drivers_own = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+        is_fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+        return self._connection.closed or is_drivers_own or is_fatal
 
     def _connect_anew(self, owner: Owner) -> None:
         deadline = time.monotonic() + RECONNECT_SECONDS_AT_MOST
@@ -239,6 +250,8 @@ class PostgresBackend(Backend):
                     raise self.taken_over(left)
                 if is_locked:
                     self._set_up()
+                    if self.leases is not None:
+                        self.leases.come_back(self)
                     return
                 # Held by our own connection, which the server believes to be alive.
                 why: Exception = JournalError(
