@@ -91,6 +91,7 @@ class SharedJournalBatch(JournalBatch):
     _spare: dict[bytes, Question] = attrs.field(factory=dict[bytes, Question], init=False)
     _held: dict[bytes, Question] = attrs.field(factory=dict[bytes, Question], init=False)
     _wanted: int = attrs.field(default=0, init=False)
+    """How many the last claim was for."""
     _is_due: bool = attrs.field(default=False, init=False)
     """Whether to ask again about what is held."""
     _is_asking: bool = attrs.field(default=False, init=False)
@@ -103,6 +104,11 @@ class SharedJournalBatch(JournalBatch):
     def held(self) -> int:
         """How many of the items asked for are held by others."""
         return len(self._held)
+
+    @property
+    def claiming(self) -> int:
+        """How many items may become this session's with the answer that is awaited."""
+        return self._wanted if self._is_asking else 0
 
     def listen(self, told: Callable[[BaseException | None], None]) -> None:
         """Have ``told`` called after each answer, with the error if there can be none."""
@@ -123,7 +129,6 @@ class SharedJournalBatch(JournalBatch):
 
     def claim(self, wanted: int) -> None:
         """Have up to ``wanted`` more items made this session's, if there is a question open."""
-        self._wanted = wanted
         if self._is_asking or self._closed is None:
             return
         if not (self._new or (wanted > 0 and self._spare) or (self._is_due and self._held)):
@@ -133,7 +138,7 @@ class SharedJournalBatch(JournalBatch):
             asked, self._is_due = chain(asked, self._held.values()), False
         questions = list(islice(asked, ASKED_AT_ONCE))
         unused, self._unused = self._unused, []
-        self._is_asking = True
+        self._is_asking, self._wanted = True, max(0, wanted)
         self._writer.do(
             lambda backend: self._claim_in_thread(
                 backend, [one.identity.digest for one in questions], max(0, wanted), unused

@@ -303,6 +303,41 @@ async def test_a_stage_that_gathers_items_doesnt_wait_for_those_of_others(
             nursery.start_soon(session, 1)
 
 
+@pytest.mark.slow
+@pytest.mark.real_clock
+async def test_a_slow_reader_keeps_no_item_from_others(postgres_path: str) -> None:
+    """What was done elsewhere took the places of items claimed here, so that these waited."""
+    read = trio.Event()
+    ran: list[int] = []
+
+    async def work(item: int) -> int:
+        ran.append(item)
+        await trio.sleep(0.002)
+        return item
+
+    async with trio.open_nursery() as nursery, join(postgres_path) as journal:
+        async with harness.open_fan_out(
+            called(work),
+            range(40),
+            name="b",
+            limit=3,
+            journal=journal,
+            key=lambda item: item,
+            policy=BestEffort(),
+        ) as stream:
+            await anext(aiter(stream))
+
+            async def others() -> None:
+                assert len(await run_joined(postgres_path, work, 40)) == 40
+                read.set()
+
+            nursery.start_soon(others)
+            with trio.fail_after(PATIENCE_SECONDS):
+                await read.wait()
+            assert len([result async for result in stream]) == 39
+    assert sorted(ran) == list(range(40))
+
+
 class Stopped:
     """A session that is stopped in the middle of its first item, as by Ctrl-Z."""
 
