@@ -24,6 +24,7 @@ import harness
 from harness.errors import (
     FanOutError,
     JournaledError,
+    JournalError,
     JournalLockedError,
 )
 from harness.fanout import Results
@@ -157,6 +158,22 @@ def test_what_cannot_be_shared_is_refused_at_once(tmp_path: Path) -> None:
         join(str(tmp_path / "run.db"))
     with pytest.raises(ValueError, match=r"lease=\.\.\.\) is 0.5"):
         join("postgresql://nowhere/", lease=0.5)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "postgresql://me:hunter%2@host/db",
+        "postgresql://me:hunter2@[::1/db",
+        "postgresql://me:hunter2@host/db?hunter2=1",
+    ],
+)
+async def test_an_address_that_cannot_be_read_is_refused_without_its_password(path: str) -> None:
+    with pytest.raises(JournalError, match="can't be read") as refused:
+        async with join(path):
+            pass
+    assert "hunter" not in str(refused.value)
+    assert refused.value.__suppress_context__
 
 
 @pytest.mark.slow

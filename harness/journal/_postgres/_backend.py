@@ -72,9 +72,12 @@ class PostgresBackend(Backend):
         try:
             parts = conninfo_to_dict(address)
         except psycopg.Error as error:
-            # Without the address, which may contain a password.
-            raise ValueError(
-                f"the address of the journal's database can't be read: {str(error).strip()}"
+            # What the driver quotes may be the password, or the whole address with it.
+            why = str(error).strip().partition(': "')[0]
+            raise JournalError(
+                f"the address of the journal's database can't be read ({why}); give "
+                "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters as their "
+                "codes, such as %40 for @"
             ) from None
         self._conninfo = make_conninfo(
             address, connect_timeout=CONNECT_SECONDS_AT_MOST, application_name="harness"
