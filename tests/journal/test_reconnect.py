@@ -80,7 +80,7 @@ async def test_what_had_arrived_is_not_written_twice(postgres_path: str) -> None
     async with open_journal(postgres_path) as journal:
         backend = backend_of(journal)
         batch = await journal.open_batch("b", target="t", settings={})
-        backend._write = lost_after(backend, backend._write)
+        backend._write = lost_after(backend, backend._write, times=2)
         await record(batch, 0)
         del backend._write
         backend.commit = lost_after(backend, backend.commit)

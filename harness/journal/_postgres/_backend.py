@@ -39,6 +39,10 @@ journal's block waits twice as long."""
 
 SECONDS_PER_TRY = 0.25
 
+CONNECTIONS_AT_MOST = 4
+"""How many are tried for one thing. A server may be restarted twice in a row, but what ends every
+connection must not be sent forever."""
+
 ROWS_PER_FETCH = 1_000
 
 ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
@@ -214,21 +218,22 @@ class PostgresBackend(Backend):
                 start += width
 
     def through(self, work: Callable[[], T]) -> T:
-        """Do something with the connection, and once more with a new one if it is lost.
+        """Do something with the connection, and again with a new one if it is lost.
 
         Raises:
           JournalLockedError: if somebody else has written meanwhile.
         """
         try:
-            return work()
-        except psycopg.Error as error:
-            # Opening and reading fail at once.
-            if self._owner is None or self._connection is None or not self._is_lost(error):
-                raise
-            self._connection.close()
-        self._connect_anew(self._owner)
-        self._repeats = True
-        try:
+            for _ in range(CONNECTIONS_AT_MOST - 1):
+                try:
+                    return work()
+                except psycopg.Error as error:
+                    # Opening and reading fail at once.
+                    if self._owner is None or self._connection is None or not self._is_lost(error):
+                        raise
+                    self._connection.close()
+                self._connect_anew(self._owner)
+                self._repeats = True
             return work()
         finally:
             self._repeats = False
