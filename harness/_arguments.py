@@ -13,8 +13,13 @@ _T = TypeVar("_T")
 _CallT = TypeVar("_CallT", bound=Callable[..., Any])
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
 
+UNKNOWN = "unknown"
+"""The parameter in which a function collects options that it doesn't have, to refuse them."""
 
-def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> float:
+
+def check_seconds(
+    name: str, value: Any, *, advice: str, least: float = 0.0, zero: bool = True
+) -> float:
     """Return ``value`` as seconds, or refuse it.
 
     Args:
@@ -22,17 +27,21 @@ def check_seconds(name: str, value: Any, *, advice: str, least: float = 0.0) -> 
       value: What was given.
       advice: What to do instead, as the end of a sentence.
       least: The smallest value allowed.
+      zero: Whether 0 is allowed, if ``least`` is 0.
 
     Raises:
       TypeError: if ``value`` isn't a number.
-      ValueError: if it is nan, or smaller than ``least``.
+      ValueError: if it is nan, smaller than ``least``, or 0 where that isn't allowed.
     """
-    if type(value) is float and value >= least:  # As most are: the rest would slow `open_run`.
+    if (
+        type(value) is float and value >= least and (zero or value)
+    ):  # As most are: the rest would slow `open_run`.
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} takes a number of seconds, not {value!r}; {advice}")
-    if not value >= least:  # Written so that nan fails too.
-        raise ValueError(f"{name} takes seconds from {least:g} upwards, not {value!r}; {advice}")
+    if not value >= least or not (zero or value):  # Written so that nan fails too.
+        allowed = f"from {least:g} upwards" if zero else "above 0"
+        raise ValueError(f"{name} takes seconds {allowed}, not {value!r}; {advice}")
     try:
         return float(value)
     except OverflowError:
@@ -125,7 +134,7 @@ def says_near_options(cls: type[_T]) -> type[_T]:
         try:
             takes(self, *arguments, **options)
         except TypeError:
-            words = _unknown_option(cls.__name__, takes, options)
+            words = unknown_option(cls.__name__, takes, options)
             if words is None:
                 raise
             raise TypeError(words) from None
@@ -146,7 +155,7 @@ def says_where_options_are(elsewhere: Mapping[str, str]) -> Callable[[_CallT], _
             try:
                 return takes(*arguments, **options)
             except TypeError:
-                words = _unknown_option(takes.__name__, takes, options, elsewhere)
+                words = unknown_option(takes.__qualname__, takes, options, elsewhere)
                 if words is None:
                     raise
                 raise TypeError(words) from None
@@ -163,7 +172,7 @@ def says_where_options_are(elsewhere: Mapping[str, str]) -> Callable[[_CallT], _
     return decorate
 
 
-def _unknown_option(
+def unknown_option(
     name: str,
     takes: Callable[..., Any],
     options: Iterable[str],
@@ -171,20 +180,26 @@ def _unknown_option(
 ) -> str | None:
     """Say which of ``options`` there isn't, and what was meant; None if there are all."""
     parameters = inspect.signature(takes).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    if any(one.kind is one.VAR_KEYWORD and one.name != UNKNOWN for one in parameters):
+        return None
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    there_are = [one.name for one in parameters if one.kind in named]
+    unknown = next((option for option in options if option not in there_are), None)
+    if unknown is None:
         return None
     # The first is the object itself, or what a function is about.
     known = [
-        one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
-    ][1:]
-    unknown = next((option for option in options if option not in known), None)
-    if unknown is None:
-        return None
+        one.name
+        for at, one in enumerate(parameters)
+        if one.kind is one.KEYWORD_ONLY or (at and one.kind is one.POSITIONAL_OR_KEYWORD)
+    ]
     near = _nearest(unknown, known)
-    if unknown in elsewhere:
-        return f"{name}() has no option {unknown!r}; write {elsewhere[unknown]}"
-    what = f"did you mean {near!r}?" if near else f"it takes {', '.join(known)}"
-    return f"{name}() has no option {unknown!r}; {what}"
+    if unknown in elsewhere or near is None:
+        found = unknown if unknown in elsewhere else _nearest(unknown, tuple(elsewhere))
+        do = f"it takes {', '.join(known)}" if found is None else f"write {elsewhere[found]}"
+    else:
+        do = f"did you mean {near!r}?"
+    return f"{name}() has no option {unknown!r}; {do}"
 
 
 def _nearest(option: str, known: Sequence[str]) -> str | None:

@@ -18,6 +18,7 @@ import math
 import re
 import uuid
 from collections.abc import Iterator, Mapping
+from types import CoroutineType
 from typing import Any
 
 from harness._value_types import field_names, is_pydantic
@@ -135,6 +136,12 @@ def _complaint(value: Any) -> str | None:
                     )
         elif part is None or isinstance(part, str | int | list | tuple):
             continue
+        elif isinstance(part, CoroutineType):
+            _close_coroutines(value)
+            return (
+                f"{where} is the coroutine {part.__qualname__}(), which nobody awaited; write "
+                f"`await {part.__name__}(...)`"
+            )
         elif isinstance(part, float):
             if not math.isfinite(part):
                 return f"{where} is {part!r}, which JSON can't hold; return None or a str"
@@ -144,6 +151,13 @@ def _complaint(value: Any) -> str | None:
                 f"{where} is of type {type(part).__name__}, which JSON can't hold; return {advice}"
             )
     return None
+
+
+def _close_coroutines(value: Any) -> None:
+    """Close all that are in ``value``, or Python would warn of each besides."""
+    for _, part in _parts(value):
+        if isinstance(part, CoroutineType):
+            part.close()
 
 
 def _is_written_out(part: Any) -> bool:

@@ -126,7 +126,9 @@ CORE_MAY_IMPORT = {"trio", "attrs", "outcome"} | sys.stdlib_module_names
 
 PRIVATE_IMPORTS_ALLOWED: dict[tuple[str, str], str] = {
     # (importing folder, private module of another folder): why its public names don't do.
+    ("cli", "harness.runs._functions"): "a forgotten await is told in the same words as in Python",
     ("evals", "harness.journal._export"): "scores replace an earlier file once all are written",
+    ("evals", "harness.fanout._plan"): "what belongs to an attempt is told as by a fan-out",
     ("fanout", "harness.runs._observers"): "what an item tells is kept by one of its observers",
     ("fanout", "harness.runs._keys"): "a step's effects have a key made from its item's",
     ("fanout", "harness.runs._carry"): (

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
 import pytest
 
 import harness
-from harness import agents, flow, limits, models, policies, shared, testing
+from harness import agents, evals, flow, limits, models, policies, shared, testing
 from harness._arguments import says_near_options
+from harness.cluster import RayCluster
 from harness.testing import provider
 
 
@@ -92,6 +94,53 @@ async def test_what_belongs_to_an_attempt_is_shown_where_it_is_missed(
         with pytest.raises(TypeError) as caught:
             call(*([answer, [1]] if call is open_fan_out else [answer]), **{option: 5})
         assert str(caught.value) == f"{call.__name__}{words}"
+
+
+@pytest.mark.parametrize("option", ["retry", "timeout", "limiter", "limt", "max_concurrency"])
+async def test_every_call_that_runs_functions_says_where_such_options_go(option: str) -> None:
+    """Also those whose options belong to a part of theirs, or to another call."""
+    attempt = f"each=harness.Attempt({option}=...)"
+    what = "limit=..." if option in ("limt", "max_concurrency") else attempt
+    own = "did you mean 'limit'?" if option == "limt" else f"write {what}"
+    of_router = f"write track(fn, {what})" if what == attempt else own
+    given: dict[str, Any] = {option: 5}
+    pipeline, router = flow.Pipeline(answer), flow.Router(lambda item: "a", tracks={"a": answer})
+    calls: list[tuple[str, Callable[..., Any], str]] = [
+        ("fan_out", lambda: harness.fan_out(fn=answer, items=[1], **given), own),
+        ("Pipeline.run", lambda: pipeline.run([1], **given), f"write stage(fn, {what})"),
+        ("Pipeline.open", lambda: pipeline.open([1], **given), f"write stage(fn, {what})"),
+        ("Router.run", lambda: router.run([1], **given), of_router),
+        ("Router.open", lambda: router.open([1], **given), of_router),
+        (
+            "gather",
+            lambda: harness.gather(partial(answer, 1), **given),
+            f"write harness.fan_out(fn, items, {what})",
+        ),
+        ("evaluate", lambda: evals.evaluate(answer, [], scorers=["exact"], **given), own),
+        ("sweep", lambda: evals.sweep(answer, [], over={}, scorers=["exact"], **given), own),
+        ("RayCluster.fan_out", lambda: RayCluster().fan_out(answer, [1], **given), own),
+    ]
+    if option != "timeout":  # A run has that.
+        words = f"write harness.fan_out(fn, items, {what})"
+        calls.append(("open_run", lambda: harness.open_run("one", **given), words))
+    for name, call, words in calls:
+        with pytest.raises(TypeError) as caught:
+            returned = call()
+            if inspect.isawaitable(returned):
+                await returned
+        assert str(caught.value) == f"{name}() has no option {option!r}; {words}"
+
+
+def test_what_a_run_calls_otherwise_is_named() -> None:
+    for option, words in (
+        ("timout", "did you mean 'timeout'?"),
+        ("within", "write timeout=..."),
+        ("tokens", "write budget=harness.Budget("),
+    ):
+        given: dict[str, Any] = {option: 5}
+        with pytest.raises(TypeError) as caught:
+            harness.open_run("one", **given)
+        assert words in str(caught.value)
 
 
 async def test_a_call_that_explains_its_options_is_as_it_was() -> None:

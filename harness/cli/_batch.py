@@ -55,7 +55,7 @@ from harness.cli._result_lines import ResultLines
 from harness.cli._run import Work, first_of, policy_named, run_batch
 from harness.cli._selection import selected
 from harness.cli._source import Reading, RecordReader, open_source
-from harness.cli._summary import Report, summary_text, write_summary
+from harness.cli._summary import Report, summary_text, trouble_text, write_summary
 from harness.cli._target import Target, agent_in, check_values, load_target
 from harness.cli._writer import LineWriter
 from harness.errors import JournalError
@@ -381,6 +381,8 @@ def _finish(options: BatchOptions, report: Report, write: Callable[[str], object
     if not options.quiet:
         text = summary_text(report, output=output, journal=options.journal_shown)
         click.echo(text, err=True)
+    elif (trouble := trouble_text(report)) is not None:
+        click.echo(f"Error: {trouble}", err=True)
     for error in report.errors:
         click.echo(f"Error: {error}", err=True)
     if options.summary is not None:

@@ -92,6 +92,8 @@ def _unused(name: str, taken: set[str]) -> str:
 def _words_of_step(step: StepRecord) -> str:
     output = step.part.rpartition("/")[2].partition(":")[0]
     words = f"{step.name} of output {output}" if output else step.name
+    if step.of_earlier_code:
+        words += " (of earlier code)"
     return words if step.value_text is None else f"{words}: {step.value_text}"
 
 

@@ -69,6 +69,11 @@ async def open_limits(limiter: Limiter | None) -> AsyncGenerator[None]:
         if isinstance(limiter, AbstractAsyncContextManager):  # Shared with other processes.
             try:
                 await stack.enter_async_context(limiter)
+            except ConnectionError as error:
+                raise InputError(
+                    f"can't share the limits: {error}; without --fleet the batch starts, and keeps "
+                    "its limits alone"
+                ) from error
             except (OSError, RuntimeError, ValueError) as error:
                 raise InputError(f"can't share the limits: {error}") from error
         yield

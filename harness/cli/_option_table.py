@@ -8,7 +8,8 @@ runs it with an instance: so whatever acts on an option reads a typed attribute.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -169,8 +170,28 @@ def _declared(row: _Row) -> Any:
 # What is made from it ---------------------------------------------------------------------------
 
 
+class _Command(click.Command):
+    """A command that knows what some of its options are called elsewhere."""
+
+    other_names: Mapping[str, str] = MappingProxyType({})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in self.other_names:
+                raise
+            words = f"No such option {error.option_name!r}; {self.other_names[error.option_name]}"
+            raise click.NoSuchOption(error.option_name, words, ctx=ctx) from None
+
+
 def command(
-    name: str, options: type[_OptionsT], run: Callable[[_OptionsT], int | None]
+    name: str,
+    options: type[_OptionsT],
+    run: Callable[[_OptionsT], int | None],
+    *,
+    other_names: Mapping[str, str] = _Command.other_names,
 ) -> click.Command:
     """Return a command that takes ``options``, in their order, and runs with them.
 
@@ -178,13 +199,16 @@ def command(
       name: What it is called.
       options: The class that declares them; its docstring is the command's help.
       run: Called with an instance; it returns the exit status.
+      other_names: What to write instead of options that people look for and there aren't.
     """
 
     def callback(**given: Any) -> int | None:
         return run(options(**given))
 
     parameters = [row.parameter(field) for field, row in _rows(options)]
-    return click.Command(name, params=parameters, callback=callback, help=inspect.getdoc(options))
+    made = _Command(name, params=parameters, callback=callback, help=inspect.getdoc(options))
+    made.other_names = other_names
+    return made
 
 
 def refuse(options: Any, facts: Facts) -> None:

@@ -46,6 +46,13 @@ from harness.policies import Hedge
 PolicyName: TypeAlias = Literal["best-effort", "fail-fast"]
 """What a failed item does to the others."""
 
+_OTHER_NAMES: dict[str, str] = dict.fromkeys(
+    ("--concurrency", "--max-concurrency", "--max-concurrent", "--parallel"),
+    "write --limit N to run at most N items at once, or --concurrent N if the provider allows N "
+    "calls at once",
+)
+"""What to write instead of options that other programs have."""
+
 _SERVER = re.compile(r"postgres(ql)?://")
 
 
@@ -597,7 +604,10 @@ class BatchOptions(_InputOptions):
         read=collector,
         plan=lambda url: f"spans and metrics to {masked(url)}",
     )
-    quiet: bool = flag("Show neither progress nor summary, only errors.")
+    quiet: bool = flag(
+        "Show neither progress nor summary, only errors: of failed items one line at the end, with "
+        "their number and the first of them."
+    )
     log_level: str = option(
         "Show log records of this level and above, each with its run.",
         type=click.Choice(LEVELS),
@@ -625,7 +635,7 @@ def _run(options: BatchOptions) -> int:
     return status
 
 
-batch = command("batch", BatchOptions, _run)
+batch = command("batch", BatchOptions, _run, other_names=_OTHER_NAMES)
 
 
 @attrs.frozen(kw_only=True)
@@ -744,7 +754,7 @@ def _verify(options: VerifyOptions) -> int:
     return status
 
 
-verify = command("verify", VerifyOptions, _verify)
+verify = command("verify", VerifyOptions, _verify, other_names=_OTHER_NAMES)
 
 
 @attrs.frozen(kw_only=True)
@@ -914,4 +924,4 @@ def _eval(options: EvalOptions) -> int:
     return status
 
 
-evaluation = command("eval", EvalOptions, _eval)
+evaluation = command("eval", EvalOptions, _eval, other_names=_OTHER_NAMES)

@@ -7,8 +7,10 @@ same memory.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -103,7 +105,7 @@ def with_fields(
       InputError: at a record whose field is missing or holds something else, or repeats a value
         that only one record may have.
     """
-    seen: set[bytes] = set()
+    seen = _Seen()
     unreadable = {field.kind.attribute: field.kind.unreadable for field in fields}
     for record in records:
         if record.problem is not None:
@@ -112,21 +114,50 @@ def with_fields(
         read: dict[str, Any] = {}
         for field in fields:
             read[field.kind.attribute] = found = field.read(record, source=source)
-            if field.kind.unique and not _is_new(found, seen):
+            earlier = seen.line_of(found, record.line) if field.kind.unique else None
+            if earlier is not None:
                 raise InputError(
                     f"{source}, line {record.line}: {field.kind.subject.format(repr(field.name))} "
-                    f"{found!r}, as in an earlier record; a {field.kind.attribute} names one "
-                    "record, so choose another field or remove one of them"
+                    f"{found!r}, as in an earlier record, that of line {earlier}; a "
+                    f"{field.kind.attribute} names one record, so choose another field or remove "
+                    "one of them"
                 )
         yield attrs.evolve(record, **read)
 
 
-def _is_new(text: str, seen: set[bytes]) -> bool:
-    known = len(seen)
-    seen.add(
-        hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest()
-    )
-    return len(seen) > known
+class _Seen:
+    """What there was in a field so far, and where."""
+
+    def __init__(self) -> None:
+        self._digests: dict[bytes, None] = {}
+        # Beside the digests, in their order: a number in the dict would take four times the memory.
+        self._lines = array("Q")
+
+    def line_of(self, text: str, line: int) -> int | None:
+        """Return the earlier line that has ``text``; None if none has, and it is noted."""
+        encoded = text.encode(errors="surrogatepass")
+        digest = hashlib.blake2b(encoded, digest_size=_DIGEST_BYTES).digest()
+        self._digests.setdefault(digest)
+        if len(self._digests) > len(self._lines):
+            self._lines.append(line)
+            return None
+        return self._lines[list(self._digests).index(digest)]
+
+
+def misspelt_field(error: BaseException | None, value: Any) -> str | None:
+    """Return which field of a record was meant, if ``error`` is for one that it doesn't have."""
+    if not isinstance(error, KeyError) or not isinstance(value, dict) or len(error.args) != 1:
+        return None
+    asked = error.args[0]
+    if not isinstance(asked, str) or asked in value:
+        return None
+    by_small = {name.lower(): name for name in value if isinstance(name, str)}
+    near = difflib.get_close_matches(asked.lower(), by_small, n=1)
+    if not near:
+        return None
+    names = ", ".join(map(str, list(value)[:_NAMES_SHOWN]))
+    more = ", ..." if len(value) > _NAMES_SHOWN else ""
+    return f"the record has the fields {names}{more}; did you mean {by_small[near[0]]!r}?"
 
 
 # Kinds ------------------------------------------------------------------------------------------

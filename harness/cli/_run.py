@@ -32,7 +32,7 @@ from harness.cli._signals import Interrupts, interruptions
 from harness.cli._source import Reading, RecordSource
 from harness.cli._summary import Report
 from harness.cli._tally import Tally
-from harness.cli._target import Target
+from harness.cli._target import Target, value_of
 from harness.cli._window import Window, WithinWindow
 from harness.errors import (
     ClusterGoneError,
@@ -316,7 +316,12 @@ class _Batch:
         started_at = trio.current_time()
         self._forecaster.call_begins(record, started_at)
         try:
-            returned = await self._work.function(value)
+            text = encode_value(await value_of(self._work.function, value))
+        except UnwritableValueError as error:
+            self._unwritable_left -= 1
+            if not self._unwritable_left:
+                self._end_for_unwritable(error)
+            raise
         except ClusterGoneError as error:
             # Nobody is left to run anything.
             self._report.function_error = str(error)
@@ -330,13 +335,6 @@ class _Batch:
             tally.call_seconds += ended_at - started_at
             tally.tokens += record.tokens
             self._forecaster.call_ends(record, ended_at)
-        try:
-            text = encode_value(returned)
-        except UnwritableValueError as error:
-            self._unwritable_left -= 1
-            if not self._unwritable_left:
-                self._end_for_unwritable(error)
-            raise
         self._unwritable_left = math.inf
         self._forecaster.succeeded(record)
         return text

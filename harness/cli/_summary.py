@@ -144,19 +144,10 @@ class Report:
 def summary_text(report: Report, *, output: str, journal: str | None = None) -> str:
     """Return what a person wants to know at the end, in a few lines."""
     tally = report.tally
-    endings = [f"{tally.ok:,} ok"]
-    for count, word in (
-        (tally.failed, "failed"),
-        (tally.timed_out, "timed out"),
-        (tally.cancelled, "cancelled"),
-        (tally.waiting, "waiting for approval"),
-        (tally.skipped, "skipped"),
-    ):
-        if count:
-            endings.append(f"{count:,} {word}")
+    endings = [f"{tally.ok:,} ok", *_not_ok(tally)]
     more = tally.attempts - tally.done + tally.skipped + tally.unreadable
     retries = f", {more:,} more attempts than items" if more > 0 else ""
-    items = "1 item" if tally.done == 1 else f"{tally.done:,} items"
+    items = _items(tally.done)
     if tally.kept:
         items += f" ({tally.kept:,} of them from the journal)"
     pace = f"{report.seconds:.1f} s"
@@ -200,12 +191,7 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
         lines.append(end_text(report.limits))
     if report.feasible is not None:
         lines.append(f"  {report.feasible}")
-    if report.over_budget is not None:
-        lines.append(f"the budget is used up, and nothing more was started: {report.over_budget}")
-    if report.too_many_failures is not None:
-        lines.append(f"nothing more was started: {report.too_many_failures}")
-    if report.window_over is not None:
-        lines.append(_left_by_window(report))
+    lines += _early_ends(report)
     if report.totals is not None:
         lines.append(f"in all: {totals_in_words(report.totals)}")
     if report.interrupted and journal is None:
@@ -220,6 +206,45 @@ def summary_text(report: Report, *, output: str, journal: str | None = None) -> 
     for kind, (key, text) in tally.tracebacks.items():
         lines += [f"\nthe first {kind}, of {key}:", text]
     return "\n".join(lines)
+
+
+def trouble_text(report: Report) -> str | None:
+    """Return in one line what isn't ok, for a batch that shows nothing else; None if all is."""
+    tally = report.tally
+    parts = _early_ends(report)
+    if counts := _not_ok(tally):
+        parts.insert(0, f"of {_items(tally.done)} {', '.join(counts)}")
+    if tally.examples:
+        parts.append(f"the first error is that of {_shortened(tally.examples[0][1])}")
+    return "; ".join(parts) or None
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count:,} items"
+
+
+def _not_ok(tally: Tally) -> list[str]:
+    """Return how many items ended in which way, of those that have no value."""
+    counts = (
+        (tally.failed, "failed"),
+        (tally.timed_out, "timed out"),
+        (tally.cancelled, "cancelled"),
+        (tally.waiting, "waiting for approval"),
+        (tally.skipped, "skipped"),
+    )
+    return [f"{count:,} {word}" for count, word in counts if count]
+
+
+def _early_ends(report: Report) -> list[str]:
+    """Say why nothing more was started, if the batch was ended with items left to do."""
+    ends = []
+    if report.over_budget is not None:
+        ends.append(f"the budget is used up, and nothing more was started: {report.over_budget}")
+    if report.too_many_failures is not None:
+        ends.append(f"nothing more was started: {report.too_many_failures}")
+    if report.window_over is not None:
+        ends.append(_left_by_window(report))
+    return ends
 
 
 def _left_by_window(report: Report) -> str:

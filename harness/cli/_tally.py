@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from harness._tracebacks import traceback_of
+from harness.cli._record_fields import misspelt_field
 from harness.cli._records import Record
 from harness.cli._result_line import calls_of, error_text, error_type
 from harness.errors import ApprovalPending
@@ -152,4 +153,5 @@ class Tally:
 def _example(record: Record, error: BaseException | None) -> str:
     if record.problem is not None:  # Its error begins with the line as well.
         return f"line {record.line}: {error_type(error)}: {record.problem}"
-    return f"{record.key}: {error_text(error)}"
+    note = misspelt_field(error, record.given)
+    return f"{record.key}: {error_text(error)}{'' if note is None else f' ({note})'}"

@@ -26,8 +26,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from harness._json_value import UnwritableValueError
 from harness._value_types import ValueTypes
 from harness.cli._errors import InputError
+from harness.cli._record_fields import misspelt_field
+from harness.runs._functions import forgotten_await_error
 
 if TYPE_CHECKING:
     from harness.agents import Agent
@@ -49,6 +52,30 @@ def load_target(text: str) -> Target:
     value, module, name = load_named(text, "the target")
     _check(value, module, text, name)
     return value  # type: ignore[no-any-return]  # `_check` made sure.
+
+
+async def value_of(function: Target, record: Any) -> Any:
+    """Return what a target makes of a record.
+
+    A note on its KeyError says which field was meant, if it asked the record for a misspelt one.
+
+    Raises:
+      UnwritableValueError: if what it returned is a coroutine, which it forgot to await.
+      Exception: the target's own.
+
+    Checkpoint: as the target.
+
+    Cancellation: as the target.
+    """
+    try:
+        value = await function(record)
+    except KeyError as error:
+        if (note := misspelt_field(error, record)) is not None:
+            error.add_note(note)
+        raise
+    if isinstance(value, types.CoroutineType):
+        raise UnwritableValueError(f"{forgotten_await_error(function, value)}")
+    return value
 
 
 def load_comparer(text: str) -> Callable[[Any, Any], bool]:

@@ -35,7 +35,7 @@ from harness.cli._record_fields import PROMPT, RecordField, with_fields
 from harness.cli._recorded import results_in
 from harness.cli._records import Record, parse_records
 from harness.cli._run import is_worth_another_attempt
-from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target
+from harness.cli._target import Target, agent_in, check_values, load_comparer, load_target, value_of
 from harness.cli._where import where_of
 from harness.journal import JournalItem
 from harness.policies import Attempt, Retry
@@ -111,7 +111,7 @@ async def _value_of(options: VerifyOptions, target: Target, record: Record) -> A
     if (agent := agent_in(target)) is not None:
         opened = named("harness.cli._agents:open_agent")(options, agent, None)
     async with opened as function:
-        return json.loads(encode_value(await function(record.value)))
+        return json.loads(encode_value(await value_of(function, record.value)))
 
 
 # What is compared with what ---------------------------------------------------------------------

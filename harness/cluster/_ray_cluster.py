@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from harness._arguments import check_count, says_near_options
+from harness._arguments import check_count, says_near_options, says_where_options_are
 from harness._async_with import AsyncWithOnly
 from harness.cluster import _over_ray
 from harness.cluster._spread import Spread, Transport, pickled_for_workers
@@ -18,7 +18,7 @@ from harness.errors import ClusterError
 from harness.fanout import FanOutJournal, Results
 from harness.fanout._fan_out import gather
 from harness.fanout._limit import ChangingLimit
-from harness.fanout._plan import FAIL_FAST, LIMIT, Plan, check_function
+from harness.fanout._plan import ELSEWHERE, FAIL_FAST, LIMIT, Plan, check_function
 from harness.fanout._tries import ONE_ATTEMPT
 from harness.policies import Attempt, JoinPolicy, Priority
 
@@ -176,6 +176,7 @@ class RayCluster(AsyncWithOnly):
 
         return call
 
+    @says_where_options_are(ELSEWHERE)
     async def fan_out(
         self,
         fn: Callable[[ItemT], Awaitable[T]],

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import trio
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_where_options_are
 from harness._outside_trio import refuse_outside_trio
 from harness._root_errors import roots_in_words
 from harness.evals._evaluation import Evaluation
@@ -28,6 +28,7 @@ from harness.evals._score import SampleScore, ScoreValue
 from harness.evals._scorers import Scorer, checked_score, is_async, named_scorers
 from harness.evals._sweep import Choices, Sweep, check_takes, named_choices
 from harness.fanout import Limit, Result, fan_out
+from harness.fanout._plan import ELSEWHERE
 from harness.policies import Attempt, BestEffort, JoinPolicy
 from harness.runs._functions import check_callable, name_of
 
@@ -81,6 +82,7 @@ class _Judging:
     output: Any
 
 
+@says_where_options_are(ELSEWHERE)
 async def evaluate(
     fn: Callable[[Any], Awaitable[Any]],
     samples: Iterable[Sample | Mapping[str, Any]],
@@ -140,6 +142,7 @@ async def evaluate(
     return found[()]
 
 
+@says_where_options_are(ELSEWHERE)
 async def sweep(
     fn: Callable[..., Awaitable[Any]],
     samples: Iterable[Sample | Mapping[str, Any]],

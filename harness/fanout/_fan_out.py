@@ -56,7 +56,8 @@ async def fan_out(
         `BestEffort`, `Quorum`, `FirstSuccess`, or a `harness.policies.JoinPolicy` of your own.
       limit: Items in flight at most: a number, a `harness.Limit` that you change while it runs, or
         anything else whose ``limit`` changes, such as a `harness.limits.AdaptiveCapacity`.
-      within: Seconds after which the whole fan-out ends with what it has.
+      within: Seconds after which the whole fan-out ends with what it has; 0: at the first
+        checkpoint.
       each: What happens to one item: timeout, retries, hedge, fallback, limiter. Or a function
         that returns that for an item.
       key: The item's key, for results, names and dumps; by default its index.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
+from harness._arguments import says_where_options_are
 from harness._outside_trio import refuse_outside_trio
 from harness.fanout._fan_out import fan_out
-from harness.fanout._plan import check_function
+from harness.fanout._plan import ELSEWHERE, check_function
 from harness.fanout._race import call
 from harness.runs._functions import name_of
 
@@ -15,6 +16,12 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
+
+_OF_FAN_OUTS = {
+    **ELSEWHERE,
+    **{name: f"{name}=..." for name in ("each", "limit", "policy", "within")},
+}
+_ELSEWHERE = {name: f"harness.fan_out(fn, items, {do})" for name, do in _OF_FAN_OUTS.items()}
 
 
 @overload
@@ -42,6 +49,7 @@ async def gather(
 ) -> tuple[A, B, C, D]: ...
 @overload
 async def gather(*fns: Callable[[], Awaitable[A]], name: str | None = None) -> tuple[A, ...]: ...
+@says_where_options_are(_ELSEWHERE)
 async def gather(*fns: Callable[[], Awaitable[Any]], name: str | None = None) -> tuple[Any, ...]:
     """Call every function at once, and return the value of each, in the order of the functions.
 

@@ -31,13 +31,22 @@ FAIL_FAST = FailFast()
 LIMIT = 100
 """Items in flight by default: many for a provider, few for a machine."""
 
-ELSEWHERE = {
+OF_ATTEMPTS = {
     **{name: f"each=harness.Attempt({name}=...)" for name in attrs.fields_dict(Attempt)},
     **dict.fromkeys(("retries", "attempts"), "each=harness.Attempt(retry=harness.Retry(3))"),
-    **dict.fromkeys(("concurrency", "max_concurrency", "max_at_once", "max_workers"), "limit=..."),
-    "return_exceptions": "policy=harness.BestEffort()",
 }
-"""What to write for options that others have, or that belong to an attempt."""
+"""What to write for options that belong to an attempt."""
+
+OF_LIMITS = dict.fromkeys(
+    ("concurrency", "concurrent", "max_concurrency", "max_at_once", "max_workers"), "limit=..."
+)
+"""The same, for what others call the limit."""
+
+OF_POLICIES = {"return_exceptions": "policy=harness.BestEffort()"}
+"""The same, for what others have in place of a policy."""
+
+ELSEWHERE = {**OF_ATTEMPTS, **OF_LIMITS, **OF_POLICIES}
+"""All of them, for a call that takes ``each``, ``limit`` and ``policy``."""
 
 
 class Books(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar, overload
 
 from trio.lowlevel import enable_ki_protection
 
-from harness._arguments import check_count
+from harness._arguments import check_count, says_where_options_are
 from harness.fanout import Drop, FanOutJournal, FanOutStream, Results
 from harness.fanout._fan_out import gather
-from harness.fanout._plan import FAIL_FAST, Plan
+from harness.fanout._plan import FAIL_FAST, OF_ATTEMPTS, OF_LIMITS, OF_POLICIES, Plan
 from harness.flow._flow import Flow
 from harness.flow._shared import SharedByCalls
 from harness.flow._stage import (
@@ -53,6 +53,9 @@ BUFFER = 16
 """The default buffer between two stages: enough to smooth out uneven times."""
 
 NAME = "pipeline"
+
+_OF_STAGES = {**OF_ATTEMPTS, **OF_LIMITS, "each": "each=...", "limit": "limit=..."}
+_ELSEWHERE = {**{name: f"stage(fn, {do})" for name, do in _OF_STAGES.items()}, **OF_POLICIES}
 
 
 class Pipeline(Generic[In, Out]):
@@ -304,6 +307,7 @@ class Pipeline(Generic[In, Out]):
         """The functions of its stages, by the stages' names."""
         return {one.name: one.function for one in self._stages}
 
+    @says_where_options_are(_ELSEWHERE)
     async def run(
         self,
         items: Iterable[In] | AsyncIterable[In],
@@ -325,7 +329,8 @@ class Pipeline(Generic[In, Out]):
             after it. Needs ``key``; see `harness.journal.open_journal`.
           name: The name of the pipeline's run, and that of its batch in the journal; by default
             ``pipeline``.
-          within: Seconds after which the whole ends with what there is so far.
+          within: Seconds after which the whole ends with what there is so far; 0: at the first
+            checkpoint.
 
         Returns:
           One `Result` per item, in input order. Its value is what the last stage returned, `DROP`
@@ -357,6 +362,7 @@ class Pipeline(Generic[In, Out]):
         )
         return await gather(plan, items, work=Walks(flow), new_job=WalkingJob)
 
+    @says_where_options_are(_ELSEWHERE)
     def open(
         self,
         items: Iterable[In] | AsyncIterable[In],

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from trio.lowlevel import enable_ki_protection
 
+from harness._arguments import says_where_options_are
 from harness.errors import UnknownTrackError
 from harness.fanout import ChangingLimit, FanOutJournal, FanOutStream, Results
 from harness.fanout._fan_out import gather
-from harness.fanout._plan import FAIL_FAST, LIMIT, Plan
+from harness.fanout._plan import ELSEWHERE, FAIL_FAST, LIMIT, OF_ATTEMPTS, Plan
 from harness.flow._routing import Routing
 from harness.flow._shared import SharedByCalls
 from harness.flow._stage import In, Out, check_takes_one
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 First = TypeVar("First")
 
 NAME = "router"
+
+_OF_TRACKS = {**OF_ATTEMPTS, "each": "each=..."}
+_ELSEWHERE = {**ELSEWHERE, **{name: f"track(fn, {do})" for name, do in _OF_TRACKS.items()}}
 
 Classifier = Callable[[In], str | None] | Callable[[In], Awaitable[str | None]]
 """Chooses the track for an item: a plain or async function."""
@@ -144,6 +148,7 @@ class Router(Generic[In, Out]):
         tracks = {name: one.function for name, one in self._tracks.items()}
         return {"classify": self._classify, **tracks}
 
+    @says_where_options_are(_ELSEWHERE)
     async def run(
         self,
         items: Iterable[In] | AsyncIterable[In],
@@ -170,7 +175,8 @@ class Router(Generic[In, Out]):
             again. Needs ``key``; see `harness.journal.open_journal`.
           name: The name of the router's run, and that of its batch in the journal; by default
             ``router``.
-          within: Seconds after which the whole ends with what there is so far.
+          within: Seconds after which the whole ends with what there is so far; 0: at the first
+            checkpoint.
 
         Returns:
           One `Result` per item, in input order. Its attempts are one, plus one for every further
@@ -205,6 +211,7 @@ class Router(Generic[In, Out]):
         )
         return await gather(plan, items, work=Walks(routing), new_job=WalkingJob)
 
+    @says_where_options_are(_ELSEWHERE)
     def open(
         self,
         items: Iterable[In] | AsyncIterable[In],

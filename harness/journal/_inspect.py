@@ -153,6 +153,9 @@ class StepRecord:
     value_text: str | None
     """Its value as it was recorded; None for the last step, whose value is the item's."""
 
+    of_earlier_code: bool = False
+    """Whether other code has done the same step of the item since."""
+
 
 class JournalReader:
     """Reads a journal. Made by `read_journal`."""
@@ -318,14 +321,22 @@ class JournalReader:
             )
 
     def steps(self, batch: str, key: str | int) -> Iterator[StepRecord]:
-        """Yield the steps of an item that are done, oldest first, also those of older code.
+        """Yield the steps of an item that are done, oldest first, also those of earlier code.
 
         Raises:
           JournalError: if there is no such batch or item.
         """
-        columns = "name, part, done_at, value"
-        for name, part, done_at, value in self._of_item("harness_steps", columns, batch, key):
-            yield StepRecord(name=name, part=part, done_at=done_at, value_text=value)
+        columns = "name, part, done_at, value, chain"
+        rows = self._of_item("harness_steps", columns, batch, key)
+        latest = {name: code for name, _, _, _, code in rows}
+        for name, part, done_at, value, code in rows:
+            yield StepRecord(
+                name=name,
+                part=part,
+                done_at=done_at,
+                value_text=value,
+                of_earlier_code=code != latest[name],
+            )
 
     def _of_item(self, table: str, columns: str, batch: str, key: str | int) -> list[Row]:
         number = self._number_of(batch)

@@ -67,9 +67,11 @@ class Attempt:
     """What happens to one item, from its first attempt to its final result."""
 
     timeout: float | None = attrs.field(
-        default=None, validator=attrs.validators.optional(seconds("None is for no limit"))
+        default=None,
+        validator=attrs.validators.optional(seconds("None is for no limit", zero=False)),
     )
-    """Seconds that each attempt may take, counted from its limiter's grant; None: no limit."""
+    """Seconds above 0 that each attempt may take, counted from its limiter's grant; None: no
+    limit."""
 
     retry: Retry | None = attrs.field(default=None, validator=_check_retry)
     """When to try again; None: never."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import trio
 from trio.lowlevel import current_task, enable_ki_protection
 
-from harness._arguments import check_seconds
+from harness._arguments import check_seconds, unknown_option
 from harness._async_with import AsyncWithOnly
 from harness._outside_trio import outside_trio
 from harness.runs._accounts import NOBODY, add_budget, current_payer, paid_by
@@ -44,6 +44,17 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 GivenT = TypeVar("GivenT")
 
 _getframe = sys._getframe
+
+_ELSEWHERE = {
+    **dict.fromkeys(("within", "deadline", "seconds"), "timeout=..."),
+    **{
+        name: f"harness.fan_out(fn, items, each=harness.Attempt({name}=...))"
+        for name in ("retry", "hedge", "fallback", "limiter")
+    },
+    **dict.fromkeys(("limit", "max_concurrency"), "harness.fan_out(fn, items, limit=...)"),
+    **dict.fromkeys(("tokens", "cost_usd"), "budget=harness.Budget(tokens=..., cost_usd=...)"),
+}
+"""What to write for options that a run doesn't have."""
 
 _paid_by_now = paid_by.get
 """Bound once: a method of an imported name is looked up and bound again for each call."""
@@ -80,6 +91,7 @@ def open_run(
     private: bool = False,
     budget: Budget | None = None,
     parent: Run | None = None,
+    **unknown: Any,
 ) -> RunBlock[Any]:
     """Open a run: ``async with harness.open_run("triage", timeout=60) as run:``.
 
@@ -122,6 +134,8 @@ def open_run(
     Cancellation: `Run.cancel` leaves the block quietly; a cancel from outside passes through.
     If it comes while the exit waits for tasks, they are cancelled and waited for, shielded.
     """
+    if unknown:
+        raise TypeError(unknown_option("open_run", open_run, unknown, _ELSEWHERE))
     if not isinstance(name, str):
         raise TypeError(
             f"open_run() takes a name as a string, not {name!r}; "

@@ -48,6 +48,18 @@ async def leaves(record):
 async def interrupts(record):
     raise KeyboardInterrupt
 
+async def ask(record):
+    return "yes"
+
+async def forgets(record):
+    return ask(record)
+
+async def forgets_inside(record):
+    return {"answers": [ask(record), ask(record)]}
+
+async def misspells(record):
+    return record["txet"]
+
 def plain(record):
     return record
 """
@@ -104,6 +116,26 @@ def test_with_input_each_line_has_its_record_as_it_was_read() -> None:
     assert column("input") == [{"id": "1", "text": "one"}]
     assert batch("echo", "--overwrite", "--first", "1") == 0
     assert "input" not in lines()[0]
+
+
+@pytest.mark.filterwarnings("error")  # Python's warning of the same would be a second one.
+def test_a_forgotten_await_is_named_as_from_python() -> None:
+    assert batch("forgets", "--retry", "3") == 1
+    words = "f() returned the coroutine ask(), which nobody awaited; write `return await ask(...)`"
+    assert lines()[0]["error"] == f"UnwritableValueError: {words.replace('f()', 'forgets()')}"
+    assert column("attempts") == [1, 1, 1]
+    assert batch("forgets_inside", "--overwrite") == 1
+    words = "the value['answers'][0] is the coroutine ask(), which nobody awaited; write `await"
+    assert words in lines()[0]["error"]
+
+
+def test_a_misspelt_column_is_named_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert batch("misspells", "--traceback") == 1
+    told = "the record has the fields id, text; did you mean 'text'?"
+    assert f"0: KeyError: 'txet' ({told})" in capsys.readouterr().err
+    assert f"KeyError: 'txet'\n{told}" in lines()[0]["traceback"]
 
 
 # What goes in ----------------------------------------------------------------------------------
@@ -336,7 +368,13 @@ def test_quoted_errors_hold_no_secret_and_do_not_act_on_the_terminal(
 
 
 def test_quiet_shows_errors_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of failed items one line: who runs it at night gets a mail only if something is said."""
     assert batch("fails_at_two", "--quiet") == 1
+    words = "Error: of 3 items 1 failed; the first error is that of 1: ValueError: two\n"
+    assert capsys.readouterr() == ("", words)
+    assert batch("fails_at_two", "--quiet", "--overwrite", "--policy", "fail-fast") == 1
+    assert "failed" in capsys.readouterr().err
+    assert batch("echo", "--quiet", "--overwrite") == 0
     assert capsys.readouterr() == ("", "")
     assert batch("fails_at_two", "--quiet", "--overwrite", "--key", "ID") == 2
     assert "'ID' is missing" in capsys.readouterr().err
@@ -412,6 +450,8 @@ def test_records_that_cannot_be_read_are_skipped_if_told(
         ("--format", "xml", "jsonl"),
         ("--log-level", "loud", "warning"),
         ("--frist", "3", "--first"),
+        ("--concurrency", "5", "write --limit N to run at most N items at once, or --concurrent N"),
+        ("--max-concurrency", "5", "--limit N to run at most N items at once, or --concurrent N"),
     ],
 )
 def test_bad_options_are_refused_before_anything_runs(

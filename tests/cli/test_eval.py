@@ -33,6 +33,9 @@ async def last_word(question):
         raise ValueError("no idea")
     return text.split()[-1]
 
+async def forgets(question):
+    return fields(question)
+
 async def fields(record):
     await trio.lowlevel.checkpoint()
     return ",".join(sorted(record))
@@ -301,3 +304,12 @@ def test_without_the_extra_it_is_named(
     monkeypatch.delitem(sys.modules, "harness.cli._eval", raising=False)
     assert evaluate(*PROMPT, "--scorer", "exact") == 2
     assert "needs scipy, which is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_forgotten_await_is_named_as_from_python(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("one.jsonl").write_text(json.dumps(RECORDS[0]))
+    common = ("--input", "one.jsonl", "--expected", "answer", "--scorer", "exact")
+    assert main(["eval", "agent.py:forgets", *common, "--quiet"]) == 1
+    words = "forgets() returned the coroutine fields(), which nobody awaited; write `return await"
+    assert words in capsys.readouterr().err

@@ -283,6 +283,8 @@ def test_a_server_for_limits_is_named_without_its_password(
     assert "shared through redis://" in said.out
     assert "shares limits, and none is given" in said.err
     assert "can't share the limits: Redis can't be used at redis://127.0.0.1:1: " in said.err
+    assert "without --fleet the batch starts" in " ".join(said.err.split())
+    assert "on_unreachable" not in said.err
     assert "secret" not in said.out + said.err
     assert batch("--rpm", "6000", "--fleet", "http://host") == 2
     assert "must be the path of a file" in " ".join(capsys.readouterr().err.split())

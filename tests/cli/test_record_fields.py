@@ -44,7 +44,9 @@ def test_record_without_a_key_is_refused_where_it_stands(record: Any, words: str
 
 @pytest.mark.parametrize(("one", "other"), [("a", "a"), (7, "7"), (1.0, "1.0")])
 def test_same_key_twice_is_refused_where_it_stands(one: Any, other: Any) -> None:
-    with pytest.raises(InputError, match=r"tickets.jsonl, line 3: the key 'id' is .* earlier"):
+    with pytest.raises(
+        InputError, match=r", line 3: the key 'id' .* earlier record, that of line 1;"
+    ):
         keyed({"id": one}, {"id": "between"}, {"id": other})
 
 

@@ -39,6 +39,9 @@ async def fails_at_two(record):
         raise ValueError("two")
     return record["id"]
 
+async def forgets(record):
+    return upper(record)
+
 def near(recorded, again):
     return abs(recorded - again) <= 1
 
@@ -245,3 +248,14 @@ def test_a_system_without_fork_is_refused(
     monkeypatch.delattr(os, "fork")
     assert verify("upper") == 2
     assert "which this system lacks" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_forgotten_await_is_named_as_from_python(capfd: pytest.CaptureFixture[str]) -> None:
+    write(RECORDS[:1])
+    batch("upper")
+    assert verify("forgets") == 2
+    told = capfd.readouterr()
+    words = "forgets() returned the coroutine upper(), which nobody awaited; write `return await"
+    assert words in told.out
+    assert "RuntimeWarning" not in told.err

@@ -383,6 +383,7 @@ async def test_a_server_that_cant_be_reached_is_named_without_its_password(
         async with joins(redis, requests=SIX):
             pass
     assert "secret" not in str(caught.value)
+    assert caught.value.__notes__ == ['on_unreachable="local" begins without it']
     with pytest.warns(HarnessWarning, match="keeps to it by itself"):  # noqa: PT031
         async with joins(redis, requests=SIX, on_unreachable="local") as limiter:
             async with limiter.reserve():

@@ -15,6 +15,7 @@ import harness
 from harness import Attempt, BestEffort, Retry
 from harness.agents import Agent, tool
 from harness.budgets import reserve_budget
+from harness.cli import main
 from harness.errors import (
     ApprovalPending,
     FanOutError,
@@ -241,6 +242,21 @@ async def test_a_changed_stage_and_those_after_it_are_done_again(
     assert [one.value for one in results] == [0, 8, 16, 24]
     assert names(made) == ["c", "new"]
     assert len(made) == 8
+
+
+async def test_steps_of_earlier_code_are_marked(
+    journal_path: str, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await session(journal_path, flow_of([], "old"), range(1, 3))
+    await session(journal_path, flow_of([], "new"), range(1, 3))
+    with read_journal(journal_path) as reader:
+        steps = list(reader.steps("pipeline", 1))
+    marked = [(one.name[-2], one.of_earlier_code) for one in steps]
+    assert marked == [("a", False), ("b", True), ("c", True), ("b", False), ("c", False)]
+    assert main(["journal", "show", journal_path, "1"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("(of earlier code)") == 2
+    assert "stage 'b' (of earlier code): 4" in told
 
 
 async def test_a_change_taken_back_has_its_results_again(

@@ -121,6 +121,15 @@ def test_a_timeout_must_be_seconds(timeout: Any, error: type[Exception]) -> None
     refuse(error, Attempt, timeout=timeout)
 
 
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0])
+def test_an_attempt_without_time_is_refused(zero: float) -> None:
+    """As ``--timeout 0`` is: it could only fail."""
+    with pytest.raises(ValueError, match=r"above 0, not -?0(\.0)?; None is for no limit"):
+        Attempt(timeout=zero)
+    with pytest.raises(ValueError, match="takes seconds above 0, not -1"):
+        Attempt(timeout=-1)
+
+
 def test_no_timeout_may_be_said_in_two_ways() -> None:
     Attempt(timeout=None)
     Attempt(timeout=math.inf)
