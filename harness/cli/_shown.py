@@ -14,6 +14,7 @@ _STEERING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 lines."""
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^/]*@")
+_PASSWORD_OPTION = re.compile(r"(?<=password=)[^&]+")
 
 
 def shown(text: str, *, most: int | None = None) -> str:
@@ -28,7 +29,7 @@ def shown(text: str, *, most: int | None = None) -> str:
 
 def shown_path(path: str) -> str:
     """Return a path as it may be shown: an address without its password."""
-    return shown(_PASSWORD.sub(r"\1@", path))
+    return shown(_PASSWORD_OPTION.sub("***", _PASSWORD.sub(r"\1@", path)))
 
 
 def _escaped(character: str) -> str:

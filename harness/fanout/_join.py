@@ -153,8 +153,9 @@ class Join:
             if self._kept_count:
                 which = "" if self._kept_count == count else f" {self._kept_count:,} of them"
                 what += (
-                    f",{which} in an earlier session (open the journal with retry_failed=True to "
-                    "try them again, or with kept='return' to have them among the results)"
+                    f",{which} in an earlier session or one beside this (open the journal with "
+                    "retry_failed=True to try them again, or with kept='return' to have them among "
+                    "the results)"
                 )
             return fan_out_error(what, failures, results())
         what = f"run {path}: {error_in_words(others[0])}"

@@ -527,6 +527,11 @@ class SharedBatch(FanOutBatch, Protocol):
         """How many of the items asked for are held by others."""
         ...
 
+    @property
+    def claiming(self) -> int:
+        """How many items may become this session's with the answer that is awaited."""
+        ...
+
     def listen(self, told: Callable[[BaseException | None], None]) -> None:
         """Have ``told`` called after answers, and now and then while others hold items.
 

@@ -154,6 +154,10 @@ class JournalFeed:
         content, kept = self._contents(item)
         self.find(index, item, key, content, kept)
 
+    def places_to_read(self, room: Room) -> float:
+        """Return how many results of items that are done may be read now."""
+        return room.places()
+
     def recognized(self, count: float) -> list[Recognized]:
         """Take the items whose results should be read next, so many at most.
 

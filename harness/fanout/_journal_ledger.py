@@ -233,7 +233,7 @@ class JournalLedger:
                 host.wake_owner()
                 looks += 1
                 is_due = looks >= LOOKS_PER_READ or not feed.is_full_speed
-                if is_due and feed.room.kept and not host.over and host.places() > 0:
+                if is_due and feed.room.kept and not host.over and feed.places_to_read(host) > 0:
                     looks = 0
                     await self._read_kept(host)
                     continue
@@ -253,7 +253,7 @@ class JournalLedger:
     async def _read_kept(self, host: Writing) -> None:
         """Read the results of items that are done, and hand them on."""
         # More may be looked up meanwhile. After a cancel these are still there.
-        items = host.base.run(self._feed.recognized, host.places())
+        items = host.base.run(self._feed.recognized, self._feed.places_to_read(host))
         stored = await self._batch.read([entry for *_, entry in items])
         self._feed.room.reading = []
         raises = self._journal.kept == "raise"

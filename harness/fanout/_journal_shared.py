@@ -103,6 +103,17 @@ class SharedFeed(JournalFeed):
             self._batch.claim(self.room.wanted(in_flight=room.in_flight, places=room.places()))
             self._begin(room)
 
+    def places_to_read(self, room: Room) -> float:
+        """Return how many results may be read, besides those of the items claimed here.
+
+        If others' results took their places, they would wait for the reader, and nobody else could
+        run them. In input order the reader may be waiting for just those results.
+        """
+        places = room.places()
+        if self._ordered or not self._listens:
+            return places
+        return places - self.room.count - self._batch.claiming
+
     def given_back(self, job: JournaledJob) -> None:
         """Let others have an item that has ended here and isn't done."""
         self._given_back.append(job.entry)

@@ -144,7 +144,9 @@ class WaitingRoom:
         else can run.
         """
         free = min(self.limit - in_flight, max(0, places))
-        return int(min(free + self._ahead() - self.count, CLAIMED_AT_ONCE))
+        # None without a place for its result: it would wait here for whoever reads the results.
+        ready = min(free + self._ahead(), places)
+        return int(min(ready - self.count, CLAIMED_AT_ONCE))
 
     def begin(self, chosen: list[JournaledJob], attempts: list[int]) -> None:
         """Note that attempts are being recorded, with their numbers."""

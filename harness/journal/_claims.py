@@ -51,7 +51,7 @@ CLAIM = f"""
     SELECT a.digest FROM unnest(?::bytea[]) WITH ORDINALITY a(digest, place)
     LEFT JOIN harness_leases l ON l.digest = a.digest
     LEFT JOIN harness_holders h ON h.token = l.holder
-    WHERE h.token IS NULL OR h.until < {NOW} OR h.token = ?
+    WHERE h.token IS NULL OR greatest(h.until, ?) < {NOW} OR h.token = ?
     ORDER BY a.place LIMIT ?
   ) w
   ON CONFLICT (digest) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch
@@ -91,6 +91,7 @@ class SharedJournalBatch(JournalBatch):
     _spare: dict[bytes, Question] = attrs.field(factory=dict[bytes, Question], init=False)
     _held: dict[bytes, Question] = attrs.field(factory=dict[bytes, Question], init=False)
     _wanted: int = attrs.field(default=0, init=False)
+    """How many the last claim was for."""
     _is_due: bool = attrs.field(default=False, init=False)
     """Whether to ask again about what is held."""
     _is_asking: bool = attrs.field(default=False, init=False)
@@ -103,6 +104,11 @@ class SharedJournalBatch(JournalBatch):
     def held(self) -> int:
         """How many of the items asked for are held by others."""
         return len(self._held)
+
+    @property
+    def claiming(self) -> int:
+        """How many items may become this session's with the answer that is awaited."""
+        return self._wanted if self._is_asking else 0
 
     def listen(self, told: Callable[[BaseException | None], None]) -> None:
         """Have ``told`` called after each answer, with the error if there can be none."""
@@ -123,7 +129,6 @@ class SharedJournalBatch(JournalBatch):
 
     def claim(self, wanted: int) -> None:
         """Have up to ``wanted`` more items made this session's, if there is a question open."""
-        self._wanted = wanted
         if self._is_asking or self._closed is None:
             return
         if not (self._new or (wanted > 0 and self._spare) or (self._is_due and self._held)):
@@ -133,7 +138,7 @@ class SharedJournalBatch(JournalBatch):
             asked, self._is_due = chain(asked, self._held.values()), False
         questions = list(islice(asked, ASKED_AT_ONCE))
         unused, self._unused = self._unused, []
-        self._is_asking = True
+        self._is_asking, self._wanted = True, max(0, wanted)
         self._writer.do(
             lambda backend: self._claim_in_thread(
                 backend, [one.identity.digest for one in questions], max(0, wanted), unused
@@ -224,7 +229,8 @@ class SharedJournalBatch(JournalBatch):
         def work() -> Claimed:
             leases.give_back(backend, unused)
             token = leases.owner.token
-            rows = backend.execute(CLAIM, (token, digests, token, wanted)).fetchall()
+            given = (token, digests, leases.spares_until, token, wanted)
+            rows = backend.execute(CLAIM, given).fetchall()
             epochs = {bytes(digest): int(epoch) for digest, epoch in rows}
             numbers = (0, 0)
             if epochs:
@@ -307,8 +313,11 @@ def beat_of(leases: Leases, then: Callable[[BaseException | None], None]) -> Bea
 
     def renew(backend: Backend) -> None:
         nonlocal beats
-        if beats % per_renewal == 0 and not backend.through(lambda: leases.renew(backend)):
-            raise leases.lost(backend.name)
+        if beats % per_renewal == 0:
+            with backend.translating():
+                is_ours = backend.through(lambda: leases.renew(backend))
+            if not is_ours:
+                raise leases.lost(backend.name)
         beats += 1
 
     seconds = min(BEAT_SECONDS, leases.seconds / 6)

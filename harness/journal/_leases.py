@@ -69,6 +69,8 @@ class Leases:
         )
         self.epochs: dict[int, int] = {}
         """The epochs of what is leased, by the item's number."""
+        self.spares_until = 0.0
+        """Until when, by the server's clock, no other session is taken for dead."""
 
     def join(self, database: Executes, owner: Owner) -> None:
         """Leave the session's row; inside a transaction, while nobody else joins."""
@@ -86,6 +88,16 @@ class Leases:
             (self.seconds, self.owner.token),
         )
         return bool(changed.rowcount)
+
+    def come_back(self, database: Executes) -> None:
+        """Say that the session is alive after a lost connection, and give the others time to.
+
+        If the server was away for longer than a lease, nobody could renew theirs: whoever is back
+        first must not take over what the others are working on.
+        """
+        self.renew(database)
+        query = f"SELECT {NOW} + ?"
+        self.spares_until = float(database.execute(query, (self.seconds,)).fetchone()[0])
 
     def leave(self, database: Executes) -> None:
         """Give everything back."""

@@ -442,6 +442,8 @@ def test_a_key_that_was_given_before_is_said_in_words(capsys: pytest.CaptureFixt
 def test_a_password_in_an_address_is_not_shown() -> None:
     parts = shown_path("postgresql://me:pass@word@host:5432/nightly?x=1")
     assert parts == "postgresql://me@host:5432/nightly?x=1"
+    with_option = shown_path("postgresql://host/nightly?user=me&password=pass&x=1")
+    assert with_option == "postgresql://host/nightly?user=me&password=***&x=1"
     assert shown_path("postgresql://host/nightly") == "postgresql://host/nightly"
     assert shown_path("folder:a/run@.db") == "folder:a/run@.db"
 

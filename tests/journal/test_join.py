@@ -24,6 +24,7 @@ import harness
 from harness.errors import (
     FanOutError,
     JournaledError,
+    JournalError,
     JournalLockedError,
 )
 from harness.fanout import Results
@@ -157,6 +158,22 @@ def test_what_cannot_be_shared_is_refused_at_once(tmp_path: Path) -> None:
         join(str(tmp_path / "run.db"))
     with pytest.raises(ValueError, match=r"lease=\.\.\.\) is 0.5"):
         join("postgresql://nowhere/", lease=0.5)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "postgresql://me:hunter%2@host/db",
+        "postgresql://me:hunter2@[::1/db",
+        "postgresql://me:hunter2@host/db?hunter2=1",
+    ],
+)
+async def test_an_address_that_cannot_be_read_is_refused_without_its_password(path: str) -> None:
+    with pytest.raises(JournalError, match="can't be read") as refused:
+        async with join(path):
+            pass
+    assert "hunter" not in str(refused.value)
+    assert refused.value.__suppress_context__
 
 
 @pytest.mark.slow
@@ -301,6 +318,41 @@ async def test_a_stage_that_gathers_items_doesnt_wait_for_those_of_others(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session, 0)
             nursery.start_soon(session, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.real_clock
+async def test_a_slow_reader_keeps_no_item_from_others(postgres_path: str) -> None:
+    """What was done elsewhere took the places of items claimed here, so that these waited."""
+    read = trio.Event()
+    ran: list[int] = []
+
+    async def work(item: int) -> int:
+        ran.append(item)
+        await trio.sleep(0.002)
+        return item
+
+    async with trio.open_nursery() as nursery, join(postgres_path) as journal:
+        async with harness.open_fan_out(
+            called(work),
+            range(40),
+            name="b",
+            limit=3,
+            journal=journal,
+            key=lambda item: item,
+            policy=BestEffort(),
+        ) as stream:
+            await anext(aiter(stream))
+
+            async def others() -> None:
+                assert len(await run_joined(postgres_path, work, 40)) == 40
+                read.set()
+
+            nursery.start_soon(others)
+            with trio.fail_after(PATIENCE_SECONDS):
+                await read.wait()
+            assert len([result async for result in stream]) == 39
+    assert sorted(ran) == list(range(40))
 
 
 class Stopped:
@@ -508,6 +560,47 @@ async def test_a_lost_connection_loses_no_lease(postgres_path: str) -> None:
     results = await run_joined(postgres_path, work, 12, limit=2)
     assert results.values() == list(range(12))
     assert sorted(ran) == list(range(12))
+
+
+@pytest.mark.slow
+@pytest.mark.real_clock
+async def test_a_server_that_was_away_for_longer_than_a_lease_ends_none(
+    postgres_path: str,
+) -> None:
+    """Nobody could renew meanwhile, and whoever was back first took over what others had."""
+    began, goes_on = trio.Event(), trio.Event()
+    ran: list[str] = []
+
+    async def first(item: int) -> str:
+        ran.append("first")
+        began.set()
+        await goes_on.wait()
+        return "first"
+
+    async def second(item: int) -> str:
+        ran.append("second")
+        return "second"
+
+    async def run(journal: Journal, work: Callable[[int], Awaitable[str]]) -> None:
+        results = await harness.fan_out(
+            called(work), [0], name="b", journal=journal, key=lambda item: item
+        )
+        assert results.values() == ["first"]
+
+    async with join(postgres_path) as one, join(postgres_path) as other:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, one, first)
+            await began.wait()
+            change(postgres_path, "UPDATE harness_holders SET until = 0")
+            end_connections(postgres_path)
+            nursery.start_soon(run, other, second)
+
+            async def asked() -> bool:
+                return len(ran) > 1 or any(batch.held for batch in other._shared)
+
+            await until(asked)
+            goes_on.set()
+    assert ran == ["first"]
 
 
 @pytest.mark.slow

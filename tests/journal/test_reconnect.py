@@ -80,7 +80,7 @@ async def test_what_had_arrived_is_not_written_twice(postgres_path: str) -> None
     async with open_journal(postgres_path) as journal:
         backend = backend_of(journal)
         batch = await journal.open_batch("b", target="t", settings={})
-        backend._write = lost_after(backend, backend._write)
+        backend._write = lost_after(backend, backend._write, times=2)
         await record(batch, 0)
         del backend._write
         backend.commit = lost_after(backend, backend.commit)
@@ -96,6 +96,25 @@ async def test_what_had_arrived_is_not_written_twice(postgres_path: str) -> None
     with read_journal(postgres_path) as reader:
         assert reader.totals("b").attempts == 1
         assert reader._backend.fetch("SELECT count(*) FROM harness_effects") == [(2,)]
+
+
+async def test_a_connection_that_ends_in_the_middle_of_statements_is_lost(
+    postgres_path: str,
+) -> None:
+    """It isn't closed yet when the driver fails, while the server's last words are on their way."""
+    async with open_journal(postgres_path) as journal:
+        backend = backend_of(journal)
+        batch = await journal.open_batch("b", target="t", settings={})
+
+        def in_the_middle(rows: Any) -> None:
+            del backend._write
+            backend._connection.pgconn.enter_pipeline_mode()
+            raise psycopg.OperationalError("cannot exit pipeline mode while busy")
+
+        backend._write = in_the_middle
+        await record(batch, 0)
+    with read_journal(postgres_path) as reader:
+        assert reader.counts("b") == {"ok": 1}
 
 
 async def test_a_server_that_stays_away_ends_the_batch(

@@ -39,6 +39,10 @@ journal's block waits twice as long."""
 
 SECONDS_PER_TRY = 0.25
 
+CONNECTIONS_AT_MOST = 4
+"""How many are tried for one thing. A server may be restarted twice in a row, but what ends every
+connection must not be sent forever."""
+
 ROWS_PER_FETCH = 1_000
 
 ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
@@ -72,9 +76,12 @@ class PostgresBackend(Backend):
         try:
             parts = conninfo_to_dict(address)
         except psycopg.Error as error:
-            # Without the address, which may contain a password.
-            raise ValueError(
-                f"the address of the journal's database can't be read: {str(error).strip()}"
+            # What the driver quotes may be the password, or the whole address with it.
+            why = str(error).strip().partition(': "')[0]
+            raise JournalError(
+                f"the address of the journal's database can't be read ({why}); give "
+                "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters as their "
+                "codes, such as %40 for @"
             ) from None
         self._conninfo = make_conninfo(
             address, connect_timeout=CONNECT_SECONDS_AT_MOST, application_name="harness"
@@ -211,23 +218,35 @@ class PostgresBackend(Backend):
                 start += width
 
     def through(self, work: Callable[[], T]) -> T:
-        """Do something with the connection, and once more with a new one if it is lost.
+        """Do something with the connection, and again with a new one if it is lost.
 
         Raises:
           JournalLockedError: if somebody else has written meanwhile.
         """
         try:
-            return work()
-        except psycopg.Error:
-            # Opening and reading fail at once.
-            if self._owner is None or self._connection is None or not self._connection.closed:
-                raise
-        self._connect_anew(self._owner)
-        self._repeats = True
-        try:
+            for _ in range(CONNECTIONS_AT_MOST - 1):
+                try:
+                    return work()
+                except psycopg.Error as error:
+                    # Opening and reading fail at once.
+                    if self._owner is None or self._connection is None or not self._is_lost(error):
+                        raise
+                    self._connection.close()
+                self._connect_anew(self._owner)
+                self._repeats = True
             return work()
         finally:
             self._repeats = False
+
+    def _is_lost(self, error: psycopg.Error) -> bool:
+        """Return whether the connection has ended, which it may not know yet.
+
+        A server that shuts down says so first; statements on their way then fail in the driver.
+        """
+        assert self._connection is not None
+        is_drivers_own = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+        is_fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+        return self._connection.closed or is_drivers_own or is_fatal
 
     def _connect_anew(self, owner: Owner) -> None:
         deadline = time.monotonic() + RECONNECT_SECONDS_AT_MOST
@@ -239,6 +258,8 @@ class PostgresBackend(Backend):
                     raise self.taken_over(left)
                 if is_locked:
                     self._set_up()
+                    if self.leases is not None:
+                        self.leases.come_back(self)
                     return
                 # Held by our own connection, which the server believes to be alive.
                 why: Exception = JournalError(
