@@ -338,9 +338,10 @@ class ServerGrants(Grants):
         if not self._was_in_touch and not self._alone and self._on_unreachable == "raise":
             self._error = ConnectionError(
                 f"Redis can't be used at {self._address}: {reason_in_words(error)}; see "
-                'that it runs and lets this user in, or say on_unreachable="local" to begin '
-                "without it"
+                "that it runs and lets this user in"
             )
+            # A note, since the command line has no such argument.
+            self._error.add_note('on_unreachable="local" begins without it')
             self._error.__cause__ = error
             return False
         now = current_time()
