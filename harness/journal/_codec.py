@@ -74,8 +74,8 @@ def key_to_json(key: Any) -> str:
     # By far most keys, and there is one per item.
     if type(key) is str and key:
         return encode_basestring_ascii(key)
-    if type(key) is int:
-        return _digits(key)
+    if type(key) is int and -_SHORT < key < _SHORT:
+        return repr(key)
     if not isinstance(key, str | int) or isinstance(key, bool) or key == "":
         what = "an empty string" if key == "" else f"{repr_of(key)}, a {type(key).__name__}"
         raise JournalKeyError(
@@ -83,6 +83,10 @@ def key_to_json(key: Any) -> str:
             "the same in every session, such as key=lambda item: item.id"
         )
     return _to_canonical_json(str(key)) if isinstance(key, str) else _digits(int(key))
+
+
+_SHORT = 1 << 64
+"""Python writes any number up to this."""
 
 
 def _digits(key: int) -> str:

@@ -90,7 +90,7 @@ class KeyIndex:
         self.items = 0
         """How many items earlier sessions recorded; set once it is filled."""
         self._found = bytearray()
-        """A bit for each place in ``known``: whether its key was found in this session."""
+        """A byte for each place in ``known``: whether its key was found in this session."""
         self._new: set[bytes] = set()
         """The digests of keys found in this session that aren't in ``known``."""
         self._new_on_disk = False
@@ -142,7 +142,7 @@ class KeyIndex:
             execute("DROP INDEX every_digest")
             execute(by_digest)
         last, self.items = execute("SELECT coalesce(max(place), 0), count(*) FROM known").fetchone()
-        self._found = bytearray(last // 8 + 1)
+        self._found = bytearray(last + 1)
 
     def glimpse(self, key_json: str) -> Glimpse | None:
         """Return what is known of an item, if it is done and among those that should come next.
@@ -161,7 +161,7 @@ class KeyIndex:
             self._fetch()
             return self.glimpse(key_json)
         place = found[0]
-        self._found[place >> 3] |= 1 << (place & 7)
+        self._found[place] = 1
         self._elsewhere = 0
         if place >= self._fetch_at:
             self._patience = FOUND_ELSEWHERE_AT_MOST
@@ -239,9 +239,9 @@ class KeyIndex:
         if row is not None:
             place, *fields = row
             known = Known(*fields)
-            if self._found[place >> 3] & 1 << (place & 7):
+            if self._found[place]:
                 return False, None
-            self._found[place >> 3] |= 1 << (place & 7)
+            self._found[place] = 1
             if known.status is not None:
                 self._was_elsewhere(place)
             return True, known
