@@ -87,6 +87,9 @@ STARTED_BY: RunKey = _NotForked()
 _OWN_NUMBER: RunKey = _NotForked()
 """What the number of a fan-out inside an item, among those of its name, is under."""
 
+_FOREVER, _LONG_AGO = math.inf, -math.inf
+"""Looked up once: each run begins with them."""
+
 
 if TYPE_CHECKING:
     # Type checkers know it without its being installed. The default makes `Run` alone `Run[Any]`.
@@ -164,13 +167,13 @@ class Run(Generic[DepsT_co]):
     def __init__(
         self, name: str, parent: Run | None, started_at: float, deadline: float = math.inf
     ) -> None:
-        self.id = _identity.prefix + str(next(_identity.numbers))
+        self.id = f"{_identity.prefix}{next(_identity.numbers)}"
         self.name = name
         self._status: RunStatus = "running"
         self._started_at = started_at
         self._ended_at: float | None = None
         # Most have no deadline, and a keyword costs time.
-        self._scope = CancelScope() if deadline == math.inf else CancelScope(deadline=deadline)
+        self._scope = CancelScope() if deadline == _FOREVER else CancelScope(deadline=deadline)
         self._tags = NO_TAGS
         self._private = False
         # What most runs never have is None until the first: a live run has to stay small.
@@ -188,9 +191,9 @@ class Run(Generic[DepsT_co]):
         self._cancel_reason: str | None = None
         self._cancelled_at: float | None = None
         # Until when cleanup in this run, or below it, was allowed; who goes on longer overran.
-        self._cleanup_until = -math.inf
+        self._cleanup_until = _LONG_AGO
         # When and why something inside the run, such as a fan-out, cuts short what is below it.
-        self._cut_at = math.inf
+        self._cut_at = _FOREVER
         self._why_cut: Callable[[], str | None] | None = None
         # Which item of its parent this is an attempt at; all attempts at one share a key.
         self._item_index: int | None = None
