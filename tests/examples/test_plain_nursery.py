@@ -5,7 +5,6 @@ import trio
 from trio.testing import MockClock
 
 import plain_nursery
-from harness.testing import explore_schedules
 from tests.examples.headers import promised_output
 
 
@@ -15,13 +14,8 @@ def test_it_prints_what_its_header_promises(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_it_says_the_same_in_every_order(capsys: pytest.CaptureFixture[str]) -> None:
-    said = set()
-
-    @explore_schedules(schedules=50)
-    async def program() -> None:
-        await plain_nursery.main()
-        said.add(tuple(capsys.readouterr().out.splitlines()))
-
-    trio.run(program)
-    assert said == {tuple(promised_output(plain_nursery))}
+def test_it_says_the_same_whoever_goes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """trio draws the order of the tasks that can go on; in 20 runs it draws many."""
+    for _ in range(20):
+        trio.run(plain_nursery.main, clock=MockClock(autojump_threshold=0))
+        assert capsys.readouterr().out.splitlines() == promised_output(plain_nursery)
