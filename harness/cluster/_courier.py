@@ -73,7 +73,7 @@ class Courier(AsyncWithOnly):
         self._address = without_password(where)
         self._make_link: Callable[[], ServerLink] = partial(_redis.RedisLink, where)
         self._is_open = False
-        self.is_served = False
+        self.is_served: bool = False
         """Whether what is posted will be sent."""
 
     @enable_ki_protection

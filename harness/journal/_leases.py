@@ -69,7 +69,7 @@ class Leases:
         )
         self.epochs: dict[int, int] = {}
         """The epochs of what is leased, by the item's number."""
-        self.spares_until = 0.0
+        self.spares_until: float = 0.0
         """Until when, by the server's clock, no other session is taken for dead."""
 
     def join(self, database: Executes, owner: Owner) -> None:

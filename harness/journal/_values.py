@@ -154,6 +154,7 @@ class Values:
         Raises:
           ValueError: if it has a class that isn't known, or doesn't fit its class any more.
         """
+        plain: Any = None
         try:
             plain, end = _from_json(text)
         except ValueError:

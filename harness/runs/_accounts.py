@@ -71,10 +71,10 @@ class Ledger:
     __slots__ = ("held", "limit", "spent")
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.held = 0
+        self.limit: int = limit
+        self.held: int = 0
         """Reserved by calls in progress."""
-        self.spent = 0
+        self.spent: int = 0
 
     @property
     def left(self) -> int:

@@ -114,6 +114,7 @@ class _Process:
         self._pid: int | None = None
 
     async def call(self, _: Any) -> Any:
+        status = size = 0
         if self._pid is None:
             self._order(_START)
             with trio.CancelScope(shield=True):
