@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import sqlite3
 import sys
 import time
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 import trio
 
-import harness
 from harness.cli._diff import Comparison, Pairing
 from harness.cli._recorded import of_item, results_in
 from harness.cli._where import Where
@@ -25,8 +23,6 @@ from tests.scale import scaled
 ITEMS = scaled(20_000, full=1_000_000)
 FIRST_SECONDS = 2.0
 """Of processor time: the machine may be busy with other things."""
-FIRST_NEW_SECONDS = 5.0
-"""The same until the first item that is new is begun, after all that are done."""
 BYTES_MORE_AT_MOST = 150_000_000
 """The caches of two files and of a temporary one, and what waits for its counterpart. A million
 items in memory would be ten times that."""
@@ -131,31 +127,4 @@ class TestLargeJournals:
         assert sum(1 for _ in told) > ITEMS / 2
         pairing.close()
         assert comparison.found.after == ITEMS
-        assert peak_bytes() - before < BYTES_MORE_AT_MOST
-
-    def test_a_resumed_batch_begins_the_first_new_item_soon(
-        self, journals: list[Path], tmp_path: Path
-    ) -> None:
-        path, began_at, before = tmp_path / "resumed.db", time.process_time(), peak_bytes()
-        shutil.copy(journals[0], path)
-        seconds: list[float] = []
-
-        async def answer(number: int) -> int:
-            if number > ITEMS and not seconds:
-                seconds.append(time.process_time() - began_at)
-                harness.current_run().parent.stop("that is all")  # type: ignore[union-attr]
-            return number
-
-        async def main() -> None:
-            async with open_journal(path, force=True) as journal:
-                numbers = (number for number in range(1, ITEMS + 11))
-                async with harness.open_fan_out(
-                    answer, numbers, journal=journal, key="t{}".format, name="batch", limit=10
-                ) as stream:
-                    async for _ in stream:
-                        if seconds:
-                            break
-
-        trio.run(main)
-        assert seconds[0] < FIRST_NEW_SECONDS
         assert peak_bytes() - before < BYTES_MORE_AT_MOST
