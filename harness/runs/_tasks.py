@@ -183,7 +183,7 @@ def run_sync_soon(fn: Callable[[*Ts], Any], *args: *Ts) -> None:
         raise outside_trio(
             f"run_sync_soon({fn!r}) was called in no run and",
             instead="start this thread with trio.to_thread.run_sync, from code with a run that "
-            "trio.run() runs, so that it is known where to call it",
+            "trio.run() runs, to say where to call it",
         )
     context = contextvars.copy_context()
     token.run_sync_soon(lambda: context.run(fn, *args))
