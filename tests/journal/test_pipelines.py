@@ -703,7 +703,7 @@ async def test_a_changed_track_takes_its_items_again_and_no_others(
     assert [one.attempts for one in again] == [one.attempts for one in first] == [1, 2, 1, 1]
     changed = await session(journal_path, router_of(made, "slower"), priority=lambda item: item)
     assert changed.values() == [0, 2, 2, 6]
-    assert made == [("slower", 3), ("slower", 1)]
+    assert sorted(made) == [("slower", 1), ("slower", 3)]
 
 
 async def test_an_item_of_a_router_goes_on_on_its_track(

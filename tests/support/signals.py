@@ -8,6 +8,7 @@ by seconds: a run hangs if trio's loop goes round and round and it doesn't end.
 from __future__ import annotations
 
 import _weakrefset
+import dis
 import faulthandler
 import gc
 import json
@@ -41,6 +42,9 @@ virtual, and no thread is waited for, so a run that takes so many never ends."""
 
 SWALLOWING = frozenset(one.__file__ for one in (weakref, _weakrefset))
 """Files whose functions Python calls while a weak reference dies, and ignores what they raise."""
+
+AWAITS_AN_EXIT = 2
+"""The argument of GET_AWAITABLE for what ``__aexit__`` returned, from Python 3.11 to 3.14."""
 
 ENDS_AFTER_SECONDS = 300
 """When a process ends itself that doesn't even come back to trio's loop."""
@@ -117,8 +121,10 @@ class Shooter:
         def strike(number: int, frame: FrameType | None) -> None:
             if not inside:
                 return
-            if frame is not None and frame.f_code.co_filename in SWALLOWING:
-                # Python swallows what is raised while a weak reference dies; so a moment later.
+            if frame is not None and (
+                frame.f_code.co_filename in SWALLOWING or is_leaving_a_block(frame)
+            ):
+                # Python swallows it there, or leaves the block open; so a moment later.
                 signal.setitimer(signal.ITIMER_REAL, 1e-4)
             else:
                 self.place = place_of(frame)
@@ -149,6 +155,20 @@ class Endless(trio.abc.Instrument):
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self.before_io_wait(0)
+
+
+def is_leaving_a_block(frame: FrameType) -> bool:
+    """Return whether an ``async with`` has called ``__aexit__``, and hasn't begun to await it.
+
+    What is raised there leaves the block open, whoever wrote it: the code in which the statement is
+    would have to be protected.
+    """
+    instructions = iter(dis.get_instructions(frame.f_code))
+    here = next((one for one in instructions if one.offset == frame.f_lasti), None)
+    after = next(instructions, None)
+    if here is None or after is None:
+        return False
+    return here.opname == "CALL" and after.opname == "GET_AWAITABLE" and after.arg == AWAITS_AN_EXIT
 
 
 def place_of(frame: FrameType | None) -> str:
