@@ -40,8 +40,9 @@ TURNS_AT_MOST = 100_000
 """Turns of trio's loop, and steps of tasks, in one run: a case takes some hundreds. The clock is
 virtual, and no thread is waited for, so a run that takes so many never ends."""
 
-SWALLOWING = frozenset(one.__file__ for one in (weakref, _weakrefset))
-"""Files whose functions Python calls while a weak reference dies, and ignores what they raise."""
+SWALLOWING = frozenset((weakref.__file__, _weakrefset.__file__, "<frozen abc>"))
+"""Files whose functions Python calls while a weak reference dies, or while it raises a
+`trio.Cancelled` again, and ignores what they raise."""
 
 AWAITS_AN_EXIT = 2
 """The argument of GET_AWAITABLE for what ``__aexit__`` returned, from Python 3.11 to 3.14."""
@@ -124,7 +125,7 @@ class Shooter:
             if frame is not None and (
                 frame.f_code.co_filename in SWALLOWING or is_leaving_a_block(frame)
             ):
-                # Python swallows it there, or leaves the block open; so a moment later.
+                # Python ignores it there, or leaves the block open; so a moment later.
                 signal.setitimer(signal.ITIMER_REAL, 1e-4)
             else:
                 self.place = place_of(frame)
