@@ -143,6 +143,24 @@ class Spread(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types.
         file, _, _ = nodeid.partition("::")
         return file if file in TOGETHER else nodeid
 
+    def remove_node(self, node: Any) -> str | None:
+        """Return the test that brought a worker down, which isn't run again, and share the rest."""
+        units = self.assigned_work[node]
+        unfinished = (one for unit in units.values() for one, done in unit.items() if not done)
+        fatal = next(unfinished, None)
+        if fatal is not None:
+            units[self._split_scope(fatal)][fatal] = True
+        for scope in [name for name, unit in units.items() if all(unit.values())]:
+            del units[scope]
+        super().remove_node(node)
+        return fatal
+
+    def _reschedule(self, node: Any) -> None:
+        # A worker begins its last test only when it knows that there is no other.
+        super()._reschedule(node)
+        if not self.workqueue and not node.shutting_down:
+            node.shutdown()
+
 
 @pytest.hookimpl(optionalhook=True)  # xdist may be turned off.
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
