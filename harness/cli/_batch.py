@@ -302,7 +302,8 @@ def _run_into_output(
             )
         with output.open(stdout) as writer:
             first = not options.ordered
-            lines = ResultLines(writer, kept=kept, kept_first=first, folder=output.folder)
+            lines = ResultLines(writer, kept_first=first, folder=output.folder)
+            lines.expect(kept)
             with closing(lines):
                 yield lines, writer
 
@@ -362,6 +363,8 @@ async def _read_and_run(
                     open_source(read, name=name) as source,
                     looked_at(live, options, display, recording),
                 ):
+                    if journal is not None and not options.join:
+                        journal = attrs.evolve(journal, opened=lines.expect)
                     work = attrs.evolve(work, function=function, journal=journal)
                     report = await run_batch(work, source, reading, lines, display)
                 if report.refused is not None:

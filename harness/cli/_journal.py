@@ -25,7 +25,14 @@ from harness.errors import (
     JournalMissingError,
 )
 from harness.fanout import Totals
-from harness.journal import IdentifiedJournal, ItemLogs, edit_journal, open_journal, read_journal
+from harness.journal import (
+    IdentifiedJournal,
+    ItemLogs,
+    JournalReader,
+    edit_journal,
+    open_journal,
+    read_journal,
+)
 
 _BESIDE = ("-wal", "-shm", "-journal", "-lock")
 """How the names of the files beside a journal end."""
@@ -41,7 +48,7 @@ def check_journal(options: BatchOptions) -> int:
     """Refuse a journal that can't be used as the command line says, before anything runs.
 
     Returns:
-      How many of its results are kept.
+      How many of its results are kept; 0 if that is known once the batch is open.
 
     Raises:
       InputError: if the journal is one of the other files, can't be read, or already has the batch
@@ -64,6 +71,8 @@ def check_journal(options: BatchOptions) -> int:
             refuse_journal_file(path, str(other), option)
     if options.resume and not options.dry_run:
         _bring_up_to_date(path)
+        if not options.join:
+            return 0
     known = totals_in(path)
     if known is not None and known.items and not options.resume:
         raise InputError(
@@ -124,9 +133,7 @@ def totals_in(path: str) -> Totals | None:
     """
     try:
         with read_journal(path) as reader:
-            if all(batch.name != BATCH for batch in reader.batches()):
-                return None
-            return reader.totals(BATCH)
+            return reader.totals(BATCH) if _has_batch(reader) else None
     except JournalMissingError:
         return None
     except JournalError as error:
@@ -139,10 +146,19 @@ def timings_in(path: str | None) -> list[list[float | None]]:
     Raises:
       InputError: if the file isn't a journal, or can't be read.
     """
-    if path is None or totals_in(path) is None:
+    if path is None:
         return []
-    with read_journal(path) as reader:
-        return reader.timings(BATCH)
+    try:
+        with read_journal(path) as reader:
+            return reader.timings(BATCH) if _has_batch(reader) else []
+    except JournalMissingError:
+        return []
+    except JournalError as error:
+        raise InputError(str(error)) from error
+
+
+def _has_batch(reader: JournalReader) -> bool:
+    return any(batch.name == BATCH for batch in reader.batches())
 
 
 def known_in_words(options: BatchOptions) -> str | None:

@@ -72,13 +72,13 @@ class RecordField:
         Raises:
           InputError: if there is no such field, or something else in it.
         """
-        value = record.value
+        value = record.given
         if self.name is not None:
             value = value.get(self.name) if isinstance(value, dict) else None
         read = self.kind.convert(value)
         if read is None:
             raise InputError(
-                f"{source}, line {record.line}: {self._complaint(record.value)}; {self.kind.advice}"
+                f"{source}, line {record.line}: {self._complaint(record.given)}; {self.kind.advice}"
             )
         return read
 
@@ -106,14 +106,15 @@ def with_fields(
         that only one record may have.
     """
     seen = _Seen()
-    unreadable = {field.kind.attribute: field.kind.unreadable for field in fields}
     for record in records:
         if record.problem is not None:
-            yield attrs.evolve(record, **unreadable)
+            for field in fields:
+                setattr(record, field.kind.attribute, field.kind.unreadable)
+            yield record
             continue
-        read: dict[str, Any] = {}
         for field in fields:
-            read[field.kind.attribute] = found = field.read(record, source=source)
+            found = field.read(record, source=source)
+            setattr(record, field.kind.attribute, found)
             earlier = seen.line_of(found, record.line) if field.kind.unique else None
             if earlier is not None:
                 raise InputError(
@@ -122,7 +123,7 @@ def with_fields(
                     f"{field.kind.attribute} names one record, so choose another field or remove "
                     "one of them"
                 )
-        yield attrs.evolve(record, **read)
+        yield record
 
 
 class _Seen:
@@ -135,8 +136,9 @@ class _Seen:
 
     def line_of(self, text: str, line: int) -> int | None:
         """Return the earlier line that has ``text``; None if none has, and it is noted."""
-        encoded = text.encode(errors="surrogatepass")
-        digest = hashlib.blake2b(encoded, digest_size=_DIGEST_BYTES).digest()
+        digest = text.encode(errors="surrogatepass")
+        if len(digest) >= _DIGEST_BYTES:  # A shorter one can be no other's digest.
+            digest = hashlib.blake2b(digest, digest_size=_DIGEST_BYTES).digest()
         self._digests.setdefault(digest)
         if len(self._digests) > len(self._lines):
             self._lines.append(line)

@@ -30,7 +30,6 @@ class ResultLines:
         self,
         writer: LineWriter,
         *,
-        kept: int = 0,
         kept_first: bool = True,
         folder: Path | None = None,
     ) -> None:
@@ -38,15 +37,21 @@ class ResultLines:
 
         Args:
           writer: Where they go.
-          kept: How many results the journal has.
-          kept_first: Whether those come first; else lines are written as they come.
+          kept_first: Whether what the journal has comes first; else lines are written as they
+            come.
           folder: Where lines are held meanwhile; None: where the system keeps temporary files.
         """
         self._writer = writer
-        self._holds = kept_first and kept > 0
+        self._kept_first = kept_first
+        self._holds = False
         self._folder = folder
         self._held: tuple[LineWriter, io.FileIO] | None = None
+        self.kept_missing = 0
+
+    def expect(self, kept: int) -> None:
+        """Hear how many results the journal has, before the first line."""
         self.kept_missing = kept
+        self._holds = self._kept_first and kept > 0
 
     async def write(self, line: bytes, *, is_kept: bool) -> None:
         """Write a line, or hold it.

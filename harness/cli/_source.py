@@ -19,7 +19,7 @@ import trio
 from harness.cli._errors import InputError
 from harness.cli._records import Record
 
-_BATCH_RECORDS = 256
+_BATCH_RECORDS = 1_024
 
 RecordReader: TypeAlias = Callable[[Callable[[], None]], Iterator[Record]]
 """Starts reading; it must call its argument before every read that may block."""
@@ -78,7 +78,7 @@ class RecordSource(AsyncIterator[Record]):
 
     def __init__(self, batches: trio.MemoryReceiveChannel[_Batch]) -> None:
         self._batches = batches
-        self._ready: deque[Record] = deque()
+        self._harness_at_hand_: deque[Record] = deque()
         self.error = None
 
     def __aiter__(self) -> RecordSource:
@@ -95,7 +95,7 @@ class RecordSource(AsyncIterator[Record]):
 
         Cancellation: no record is lost.
         """
-        while not self._ready:
+        while not self._harness_at_hand_:
             try:
                 batch = await self._batches.receive()
             except (trio.EndOfChannel, trio.ClosedResourceError):
@@ -103,12 +103,12 @@ class RecordSource(AsyncIterator[Record]):
             if isinstance(batch, Exception):
                 self.error = batch
                 raise batch
-            self._ready.extend(batch)
-        return self._ready.popleft()
+            self._harness_at_hand_.extend(batch)
+        return self._harness_at_hand_.popleft()
 
     def close(self) -> None:
         """End the reading; whoever waits for a record finds that there are no more."""
-        self._ready.clear()
+        self._harness_at_hand_.clear()
         self._batches.close()
 
 

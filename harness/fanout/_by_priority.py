@@ -7,6 +7,7 @@ the choice is among the items that have come.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -66,9 +67,9 @@ class ByPriority:
         waiting = len(self._lookahead.waiting)
         return waiting < self._lookahead.depth and waiting < room.places()
 
-    def put(self, item: Any) -> None:
+    def put(self, items: deque[Any], room: Room) -> None:
         """Take an item, and ask for its priority."""
-        self._lookahead.put(item)
+        self._lookahead.put(items.popleft())
 
     def ended(self, job: Job) -> None:
         """Let the next one with its key go ahead."""

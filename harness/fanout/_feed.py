@@ -76,8 +76,11 @@ class Feed(Protocol):
         """Return whether the owner of an async source may pull another item."""
         ...
 
-    def put(self, item: Any) -> None:
-        """Take an item of an async source. Called in the context that items start in."""
+    def put(self, items: deque[Any], room: Room) -> None:
+        """Take out the first of an async source's items, or several.
+
+        Called when `may_pull` says so, in the context that items start in.
+        """
 
     def came(self, room: Room) -> None:
         """See to it that the item just put is started in its turn."""
@@ -128,9 +131,9 @@ class InOrder:
         """Return whether an item could be started right away."""
         return room.in_flight < room.limit and room.places() > 0
 
-    def put(self, item: Any) -> None:
+    def put(self, items: deque[Any], room: Room) -> None:
         """Take an item that there is room for."""
-        self._came.append(self._new_job(self.pulled, item))
+        self._came.append(self._new_job(self.pulled, items.popleft()))
         self.pulled += 1
 
     def came(self, room: Room) -> None:

@@ -655,6 +655,9 @@ class BatchIdentity:
     tell: Callable[[str], None] | None = None
     """Told that the source has changed; None: a `HarnessWarning` is given."""
 
+    opened: Callable[[int], None] | None = None
+    """Called with how many items are done, once it is open; None: nobody asks."""
+
     steps: Steps | None = None
     """What its items go through; None: a function."""
 

@@ -16,7 +16,9 @@ choose among all that has come, so with these each item is looked up as a whole.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -79,7 +81,7 @@ class JournalFeed:
         self._left = 0
         """How many more glimpses fit into this step of trio's loop."""
         self.is_full_speed = False
-        """Whether the last step ended before the items did that could be pulled."""
+        """Whether there may be more to pull at once: then results can wait a little."""
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._room_at_most = plan.room
@@ -134,20 +136,10 @@ class JournalFeed:
         beside = 0 if waiting.chooses else waiting.depth
         return waiting.count < waiting.depth and under_way < room.window + beside
 
-    def put(self, item: Any) -> None:
-        """Look an item up, and put it where it belongs."""
-        index = self.pulled
-        self.pulled += 1
-        batch = self._records.batch
-        try:
-            key = self._key_of(item)
-            if self._glimpses and (glimpse := batch.glimpse(key)) is not None:
-                self.room.kept.put((index, item, key, glimpse))
-                self._left -= 1
-            else:
-                self._look_up(index, item, key)
-        except Exception as error:
-            self._refuse(index, item, error)
+    def put(self, items: deque[Any], room: Room) -> None:
+        """Look items up, and put them where they belong."""
+        with suppress(StopIteration):
+            self._pull(_taken_from(items), room)
 
     def _look_up(self, index: int, item: Any, key: Any) -> None:
         self._left -= GLIMPSES_PER_LOOK_UP
@@ -228,9 +220,10 @@ class JournalFeed:
         Call in the context that items start in.
         """
         iterator = self._iterator
+        at_once = LOOKED_UP_AT_ONCE * GLIMPSES_PER_LOOK_UP
         self._glimpses = self._glimpses and bool(self._records.batch.items)
-        self.is_full_speed = self._left <= 0  # Of what an async source gave since.
-        self._left = LOOKED_UP_AT_ONCE * GLIMPSES_PER_LOOK_UP
+        self.is_full_speed = self._left < at_once  # Of what an async source gave since.
+        self._left = at_once
         if iterator is not None and self._end is None:
             try:
                 while not room.over and self.may_pull(room):
@@ -247,11 +240,13 @@ class JournalFeed:
             self._begin(room)
 
     def _pull(self, iterator: Iterator[Any], room: Room) -> None:
-        """Pull items up to the first that isn't done. As `put`, with less work for each."""
-        if not self._glimpses:
-            self.put(next(iterator))
-            return
+        """Pull items up to the first that isn't done, which is looked up.
+
+        Raises:
+          StopIteration: if there are no more.
+        """
         key_of, glimpse = self._key_of, self._records.batch.glimpse
+        glimpses = self._glimpses
         glimpsed: list[Glimpsed] = []
         try:
             for _ in range(min(self._left, LOOKED_UP_AT_ONCE)):
@@ -260,7 +255,7 @@ class JournalFeed:
                 self.pulled = index + 1
                 try:
                     key = key_of(item)
-                    if (found := glimpse(key)) is None:
+                    if not glimpses or (found := glimpse(key)) is None:
                         break
                     glimpsed.append((index, item, key, found))
                 except Exception as error:
@@ -360,3 +355,8 @@ class JournalFeed:
         job.attempts_before = job.entry.attempts - 1
         self.jobs[job.index] = job
         return job
+
+
+def _taken_from(items: deque[Any]) -> Iterator[Any]:
+    while items:
+        yield items.popleft()

@@ -7,6 +7,7 @@ channels and trio's other resources belong to whoever opened them, and are left 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -27,6 +28,9 @@ from harness.fanout._result import Sink
 from harness.runs import Run
 
 ItemT = TypeVar("ItemT")
+
+AT_HAND = "_harness_at_hand_"
+"""An attribute of an iterator of our own: a `deque` of what it would give without waiting."""
 
 LASTING = (list, tuple, range, str, bytes)
 """Sequences whose items can be looked at by index at any time."""
@@ -106,6 +110,9 @@ class AsyncSource:
     def __init__(self, items: AsyncIterable[Any]) -> None:
         self.size: int | None = _size_of(items)
         self._iterator: AsyncIterator[Any] = aiter(items)
+        at_hand: deque[Any] | None = getattr(self._iterator, AT_HAND, None)
+        self.at_hand: deque[Any] = deque() if at_hand is None else at_hand
+        """The items that came and weren't taken."""
 
     def begin(self, host: Pulled) -> None:
         """Hear whose items these are, before the first is pulled."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -104,17 +105,18 @@ class SourceOwner:
           Exhausted: if there are no more.
           Exception: what the source raised.
         """
-        feed, within = self._feed, self._source.next_within
+        feed, within, at_hand = self._feed, self._source.next_within, self._source.at_hand
         try:
             while await self._room(host):
-                self._pulling = scope
-                if within is not None:
-                    scope.deadline = trio.current_time() + within
-                item = await self._source.next()
-                self._pulling = None
-                if within is not None:
-                    scope.deadline = math.inf
-                self._base.run(_put, feed, item)
+                if not at_hand:
+                    self._pulling = scope
+                    if within is not None:
+                        scope.deadline = trio.current_time() + within
+                    at_hand.appendleft(await self._source.next())
+                    self._pulling = None
+                    if within is not None:
+                        scope.deadline = math.inf
+                self._base.run(_put, feed, at_hand, host)
                 feed.came(host)
         except Exception as end:
             self._pulling = None
@@ -154,6 +156,6 @@ class SourceOwner:
 
 
 @disable_ki_protection
-def _put(feed: Feed, item: Any) -> None:
-    """Give an item to a feed, which may ask the user's functions about it."""
-    feed.put(item)
+def _put(feed: Feed, items: deque[Any], room: Room) -> None:
+    """Give items to a feed, which may ask the user's functions about them."""
+    feed.put(items, room)

@@ -119,6 +119,11 @@ class JournalBatch:
         """How many items earlier sessions left."""
         return self._index.items
 
+    @property
+    def kept(self) -> int:
+        """How many of them are done."""
+        return self._index.kept
+
     # What is known ----------------------------------------------------------------------------
 
     def find(self, key: Any, item: Any, kept: Any = THE_ITEM) -> Entry:

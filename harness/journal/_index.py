@@ -89,6 +89,8 @@ class KeyIndex:
         self._connection: sqlite3.Connection | None = None
         self.items = 0
         """How many items earlier sessions recorded; set once it is filled."""
+        self.kept = 0
+        """How many of them are done."""
         self._found = bytearray()
         """A byte for each place in ``known``: whether its key was found in this session."""
         self._new: set[bytes] = set()
@@ -141,7 +143,10 @@ class KeyIndex:
             )
             execute("DROP INDEX every_digest")
             execute(by_digest)
-        last, self.items = execute("SELECT coalesce(max(place), 0), count(*) FROM known").fetchone()
+        last, self.items, self.kept = execute(
+            "SELECT coalesce(max(place), 0), count(*), "
+            f"count(CASE WHEN status {self._glimpsed} THEN 1 END) FROM known"
+        ).fetchone()
         self._found = bytearray(last + 1)
 
     def glimpse(self, key_json: str) -> Glimpse | None:

@@ -141,7 +141,7 @@ class Journal(JournalEffects):
             steps = BatchSteps(
                 chains, codecs, batch.steps.last, batch.steps.several, self.force, among
             )
-        opened = _OpenedFor(self, codec, source_now, batch.tell, steps)
+        opened = _OpenedFor(self, codec, source_now, batch.tell, batch.opened, steps)
         return books_for(opened, plan, source, batch, shared=self._leases is not None)
 
     def _codec_for(self, function: Callable[..., Any], form: ValueForm | None) -> Codec:
@@ -469,6 +469,7 @@ class _OpenedFor:
     _codec: Codec
     _source: Mapping[str, str] | None
     _tell: Callable[[str], None] | None
+    _opened: Callable[[int], None] | None
     _steps: BatchSteps | None
 
     @property
@@ -486,7 +487,7 @@ class _OpenedFor:
     async def open_batch(
         self, name: str, *, target: str, settings: Mapping[str, Any]
     ) -> JournalBatch:
-        return await self._journal.open_batch(
+        batch = await self._journal.open_batch(
             name,
             target=target,
             settings=settings,
@@ -495,6 +496,9 @@ class _OpenedFor:
             tell=self._tell,
             steps=self._steps,
         )
+        if self._opened is not None:
+            self._opened(batch.kept)
+        return batch
 
 
 @attrs.frozen
@@ -508,6 +512,7 @@ class IdentifiedJournal:
     kept: Callable[[Any], Any] | None = attrs.field(kw_only=True)
     function: Callable[..., Any] | None = attrs.field(kw_only=True)
     tell: Callable[[str], None] | None = attrs.field(kw_only=True)
+    opened: Callable[[int], None] | None = attrs.field(default=None, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -561,6 +566,7 @@ class IdentifiedJournal:
             content=self.content,
             kept=self.kept,
             tell=self.tell,
+            opened=self.opened,
         )
         return self.journal.books(plan, source, identified)
 

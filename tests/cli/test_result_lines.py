@@ -17,7 +17,8 @@ from tests.cli.test_writer import FullDisk, create
 async def test_new_lines_are_held_until_the_last_kept_one(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     with LineWriter(create(path)) as writer:
-        lines = ResultLines(writer, kept=2, folder=tmp_path)
+        lines = ResultLines(writer, folder=tmp_path)
+        lines.expect(2)
         await lines.write(b"new 1\n", is_kept=False)
         await lines.write(b"kept 1\n", is_kept=True)
         await lines.write(b"new 2\n", is_kept=False)
@@ -35,7 +36,8 @@ async def test_what_is_held_in_the_end_is_written(tmp_path: Path) -> None:
     """Some that the journal has are gone from the input."""
     path = tmp_path / "out.jsonl"
     with LineWriter(create(path)) as writer:
-        lines = ResultLines(writer, kept=2)
+        lines = ResultLines(writer)
+        lines.expect(2)
         held = [b"new %d\n" % number for number in range(1_000)]
         for line in held:
             await lines.write(line, is_kept=False)
