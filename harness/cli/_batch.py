@@ -360,7 +360,7 @@ async def _read_and_run(
                 async with (
                     open_limits(work.limiter),
                     opened as function,
-                    open_source(read, name=name) as source,
+                    open_source(read, name=name, is_fast=reading.size_bytes is not None) as source,
                     looked_at(live, options, display, recording),
                 ):
                     if journal is not None and not options.join:

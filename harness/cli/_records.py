@@ -44,8 +44,7 @@ _EXCERPT_CHARACTERS = 40
 
 @attrs.define
 class Record:
-    """One piece of a batch's input. Only what reads it sets anything: a frozen one costs 1 us more.
-    """
+    """One piece of a batch's input. Whoever reads it sets its fields; nobody does later."""
 
     index: int
     """Its place in the input, from 0; blank lines don't count."""
@@ -170,7 +169,7 @@ def _text_value(text: str) -> str:
 
 def _json_value(text: str) -> Any:
     try:
-        value, end = _JSON.raw_decode(text)  # In half the time of `decode`, which allows for blanks.
+        value, end = _JSON.raw_decode(text)  # Half the time of `decode`, which allows for blanks.
         if end == len(text):
             return value
     except (ValueError, RecursionError):

@@ -76,8 +76,11 @@ class RecordSource(AsyncIterator[Record]):
     error: Exception | None
     """What ended the reading early, if anything did."""
 
-    def __init__(self, batches: trio.MemoryReceiveChannel[_Batch]) -> None:
+    def __init__(
+        self, batches: trio.MemoryReceiveChannel[_Batch], *, is_fast: bool = False
+    ) -> None:
         self._batches = batches
+        self._harness_is_fast_ = is_fast
         self._harness_at_hand_: deque[Record] = deque()
         self.error = None
 
@@ -113,12 +116,15 @@ class RecordSource(AsyncIterator[Record]):
 
 
 @asynccontextmanager
-async def open_source(read: RecordReader, *, name: str) -> AsyncIterator[RecordSource]:
+async def open_source(
+    read: RecordReader, *, name: str, is_fast: bool = False
+) -> AsyncIterator[RecordSource]:
     """Read records in a thread for the duration of a block.
 
     Args:
       read: The iterators to run in the thread.
       name: What to call the input in errors.
+      is_fast: Whether reading takes hardly any time, as that of a file.
 
     Checkpoint: on leaving.
 
@@ -127,7 +133,7 @@ async def open_source(read: RecordReader, *, name: str) -> AsyncIterator[RecordS
     """
     batches, receiver = trio.open_memory_channel[_Batch](1)
     async with trio.open_nursery() as nursery:
-        source = RecordSource(receiver)
+        source = RecordSource(receiver, is_fast=is_fast)
         nursery.start_soon(_run_in_thread, read, batches, name)
         try:
             yield source

@@ -83,6 +83,7 @@ class _BacklogSource(AsyncSource):
     def __init__(self, waiting: deque[Any]) -> None:
         self.size = None
         self.at_hand: deque[Any] = deque()
+        self.is_fast = False
         self._waiting = waiting
         self._host: Pulled
         self._open = 0

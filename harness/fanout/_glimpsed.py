@@ -147,7 +147,10 @@ class GlimpsedItems:
                     self._items = self._items.copy()  # Its owner may change it meanwhile.
                 written = [(index, None, key, glimpse) for index, _, key, glimpse in part]
             elif hasattr(cls, FIELDS) and all(type(item) is cls for item in map(_item_of, part)):
-                written = [(index, getattr(item, FIELDS)(), *rest) for index, item, *rest in part]
+                written = [
+                    (index, item._harness_fields_(), key, glimpse)
+                    for index, item, key, glimpse in part
+                ]
             elif _are_ours(map(_item_of, part)):
                 cls = None
             else:

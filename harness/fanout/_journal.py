@@ -49,7 +49,7 @@ EntryState = Literal["new", "open", "in_flight", "done", "failed"]
 THE_ITEM: Any = object()
 """Stands for the item itself, where None may be one."""
 
-Glimpse: TypeAlias = tuple[Any, ...]
+Glimpse: TypeAlias = Any
 """What a journal says of an item that is done, to be handed back to it: plain data."""
 
 AttemptStatus = Literal["ok", "failed", "timed_out", "cancelled", "unstarted"]

@@ -34,7 +34,7 @@ from harness.fanout._journal_job import JournaledJob
 from harness.fanout._journal_records import Records
 from harness.fanout._plan import Plan
 from harness.fanout._result import Result
-from harness.fanout._source import Exhausted, Source, SyncSource, ended
+from harness.fanout._source import AsyncSource, Exhausted, Source, SyncSource, ended
 from harness.fanout._waiting_room import READ_AT_ONCE, WaitingRoom
 
 LOOKED_UP_AT_ONCE = 128
@@ -81,7 +81,8 @@ class JournalFeed:
         self._left = 0
         """How many more glimpses fit into this step of trio's loop."""
         self.is_full_speed = False
-        """Whether there may be more to pull at once: then results can wait a little."""
+        """Whether there is more to pull soon: then results can wait a little."""
+        self._is_fast = isinstance(source, AsyncSource) and source.is_fast
         self.jobs: dict[int, JournaledJob] = {}
         """The items in flight, by index."""
         self._room_at_most = plan.room
@@ -222,7 +223,7 @@ class JournalFeed:
         iterator = self._iterator
         at_once = LOOKED_UP_AT_ONCE * GLIMPSES_PER_LOOK_UP
         self._glimpses = self._glimpses and bool(self._records.batch.items)
-        self.is_full_speed = self._left < at_once  # Of what an async source gave since.
+        more = self._left < at_once  # An async source has given something since.
         self._left = at_once
         if iterator is not None and self._end is None:
             try:
@@ -233,9 +234,12 @@ class JournalFeed:
             except Exception as error:
                 # Its turn comes later: what was read before it still runs.
                 self._end = error
-            self.is_full_speed = self._left <= 0
-        if self.is_full_speed:
+            more = self._left <= 0
+        if more:
             self._records.news.set()
+        self.is_full_speed = more or (
+            self._is_fast and self._end is None and not room.over and self.may_pull(room)
+        )
         if not room.over:
             self._begin(room)
 

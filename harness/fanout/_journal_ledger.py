@@ -96,9 +96,10 @@ def books_for(
 _UNUSED = Recorded(0)
 """Stands for an attempt at an item whose function was never called."""
 
-LOOKS_PER_READ = 16
+LOOKS_PER_READ_AT_MOST = 256
 """Steps of looking for what is left to do, while there is more to look at, before some of what is
-done is read. So what is left to do is found soon, and the reader gets something meanwhile."""
+done is read: first one, then ever more. So the reader gets something at once, and what is left to
+do is found soon."""
 
 UNKEPT_AT_MOST = 20
 """If the first so many values can't be recorded, no other will be: the fan-out ends."""
@@ -215,7 +216,7 @@ class JournalLedger:
         """Hand on what is durable, read what is kept, and start what there is room for."""
         _waiting_for: object = host.in_words
         records, feed = self._records, self._feed
-        looks = 0
+        looks, looks_per_read = 0, 1
         try:
             while True:
                 records.hand_on()
@@ -232,9 +233,11 @@ class JournalLedger:
                 feed.recorded()
                 host.wake_owner()
                 looks += 1
-                is_due = looks >= LOOKS_PER_READ or not feed.is_full_speed
+                if not feed.is_full_speed:
+                    looks_per_read = 1
+                is_due = looks >= looks_per_read
                 if is_due and feed.room.kept and not host.over and feed.places_to_read(host) > 0:
-                    looks = 0
+                    looks, looks_per_read = 0, min(2 * looks_per_read, LOOKS_PER_READ_AT_MOST)
                     await self._read_kept(host)
                     continue
                 idle = not (host.in_flight or records.under_way or records.news.is_set())

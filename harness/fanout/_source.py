@@ -32,6 +32,9 @@ ItemT = TypeVar("ItemT")
 AT_HAND = "_harness_at_hand_"
 """An attribute of an iterator of our own: a `deque` of what it would give without waiting."""
 
+IS_FAST = "_harness_is_fast_"
+"""An attribute of such an iterator: whether more comes soon, until it ends."""
+
 LASTING = (list, tuple, range, str, bytes)
 """Sequences whose items can be looked at by index at any time."""
 
@@ -113,6 +116,8 @@ class AsyncSource:
         at_hand: deque[Any] | None = getattr(self._iterator, AT_HAND, None)
         self.at_hand: deque[Any] = deque() if at_hand is None else at_hand
         """The items that came and weren't taken."""
+        self.is_fast: bool = getattr(self._iterator, IS_FAST, False)
+        """Whether the next item comes soon, until there are no more."""
 
     def begin(self, host: Pulled) -> None:
         """Hear whose items these are, before the first is pulled."""

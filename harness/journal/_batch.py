@@ -169,7 +169,7 @@ class JournalBatch:
         Raises:
           JournalValueError: if the item has no content that can be compared with an earlier one.
         """
-        _, number, recorded_hash, attempts, ending, status = glimpse
+        number, recorded_hash, attempts, ending, status = self._index.glimpsed(glimpse)
         input_hash = self._codec.hash_input(item)
         if input_hash == recorded_hash:
             return _Entry(number, key, "done" if status == "ok" else "failed", attempts, ending)

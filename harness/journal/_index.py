@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from harness.errors import JournalError
-from harness.fanout._journal import Glimpse
 
 CACHE_KIB = 8_192
 """Memory for the pages of one index."""
@@ -96,8 +95,12 @@ class KeyIndex:
         self._new: set[bytes] = set()
         """The digests of keys found in this session that aren't in ``known``."""
         self._new_on_disk = False
-        self._ahead: dict[str, Glimpse] = {}
-        """The rows that should come next, by key; only of items that are done."""
+        self._ahead: dict[str, int] = {}
+        """The places of the rows that should come next, by key; only of items that are done."""
+        self._rows: dict[int, tuple[Any, ...]] = {}
+        """The rows that `glimpsed` should be asked for next, by place."""
+        self._asked = 0
+        """The place that it was asked for last."""
         self._fetched = 0
         """The last place that was fetched."""
         self._fetch_at = 0
@@ -149,45 +152,69 @@ class KeyIndex:
         ).fetchone()
         self._found = bytearray(last + 1)
 
-    def glimpse(self, key_json: str) -> Glimpse | None:
+    def glimpse(self, key_json: str) -> int | None:
         """Return what is known of an item, if it is done and among those that should come next.
 
         Returns:
-          Its place, and of `Known` the item, the hash of its input, the attempts, the ending and
-          its status; None: only `find` knows.
+          Its place, which `glimpsed` takes; None: only `find` knows.
 
         Raises:
           JournalError: as `find` does.
         """
-        found = self._ahead.pop(key_json, None)
-        if found is None:
+        place = self._ahead.pop(key_json, None)
+        if place is None:
             if self._fetched or not self.items:
                 return None
             self._fetch()
             return self.glimpse(key_json)
-        place = found[0]
         self._found[place] = 1
         self._elsewhere = 0
         if place >= self._fetch_at:
             self._patience = FOUND_ELSEWHERE_AT_MOST
             self._fetch()
-        return found
+        return place
+
+    def glimpsed(self, place: int) -> tuple[int, bytes, int, int, str]:
+        """Return of `Known` the item, the hash of its input, the attempts, the ending and status.
+
+        Raises:
+          JournalError: as `find` does.
+        """
+        if place not in self._rows:
+            query = (
+                "SELECT place, item, input_hash, attempts, ending, status FROM known "
+                "WHERE place BETWEEN ? AND ?"
+            )
+            more = ROWS_AHEAD if place == self._asked + 1 else 0
+            try:
+                rows = self.connection.execute(query, (place, place + more)).fetchall()
+            except sqlite3.Error as error:
+                raise _unreadable(error) from error
+            self._rows = {row[0]: row[1:] for row in rows}
+        self._asked = place
+        return self._rows[place]
 
     def _fetch(self) -> None:
         """Hold the rows that come next."""
         if len(self._ahead) >= 4 * ROWS_AHEAD:
             self._ahead.clear()  # Their items no longer come, or came in another order.
+        # In one row: before each further one, Python would wait for the threads that compute.
         query = (
-            "SELECT key, place, item, input_hash, attempts, ending, status FROM known "
-            f"WHERE place > ? AND status {self._glimpsed} ORDER BY place LIMIT ?"
+            "SELECT group_concat(key, char(10)), group_concat(place) FROM (SELECT key, place "
+            f"FROM known WHERE place > ? AND status {self._glimpsed} ORDER BY place LIMIT ?)"
         )
         try:
-            rows = self.connection.execute(query, (self._fetched, ROWS_AHEAD)).fetchall()
+            found = self.connection.execute(query, (self._fetched, ROWS_AHEAD)).fetchone()
         except sqlite3.Error as error:
             raise _unreadable(error) from error
-        self._ahead.update({row[0]: row[1:] for row in rows})
-        self._fetch_at = rows[len(rows) // 2][1] if rows else sys.maxsize
-        self._fetched = rows[-1][1] if rows else sys.maxsize
+        keys, texts = found
+        if keys is None:
+            self._fetch_at = self._fetched = sys.maxsize
+            return
+        places = list(map(int, texts.split(",")))
+        self._ahead.update(zip(keys.split("\n"), places, strict=True))
+        self._fetch_at = places[len(places) // 2]
+        self._fetched = places[-1]
 
     def find(self, digest: bytes) -> tuple[bool, Known | None]:
         """Return whether this is the first time in this session, and what was known before.

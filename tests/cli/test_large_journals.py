@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sqlite3
 import sys
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 import trio
 
+from harness.cli import main
 from harness.cli._diff import Comparison, Pairing
 from harness.cli._recorded import of_item, results_in
 from harness.cli._where import Where
 from harness.journal import open_journal, read_journal
-from harness.journal._codec import digest_of_key, key_to_json
+from harness.journal._codec import Codec, digest_of_key, key_to_json
 from tests.scale import scaled
 
 ITEMS = scaled(20_000, full=1_000_000)
@@ -128,3 +130,64 @@ class TestLargeJournals:
         pairing.close()
         assert comparison.found.after == ITEMS
         assert peak_bytes() - before < BYTES_MORE_AT_MOST
+
+
+RESUMING = """
+import pathlib, time
+calls = []
+async def answer(record):
+    if not calls and record["n"]:
+        begun = time.process_time()
+        calls.append((begun, pathlib.Path("out.jsonl.part").read_bytes().count(b"\\n")))
+    return record["n"]
+"""
+KEPT = scaled(8_000, full=1_000_000)
+WRITTEN_AT_MOST = scaled(1_500, full=10_000)
+"""Results of the journal that are written before the first new record is called."""
+RESUMING_SECONDS = 20.0
+"""Of processor time until then; a million took 6.7."""
+
+
+def record(number: int) -> dict[str, Any]:
+    return {"n": number, "text": "where is my order?"}
+
+
+def test_new_records_wait_for_none_of_those_kept(clean_imports: Path) -> None:
+    (clean_imports / "agent.py").write_text(RESUMING)
+    words = ["batch", "agent.py:answer", "--input", "in.jsonl", "--output", "out.jsonl"]
+    words += ["--key", "n", "--journal", "run.db", "--resume", "--quiet"]
+    Path("in.jsonl").write_text(json.dumps(record(0)) + "\n")
+    assert main(words) == 0
+    codec = Codec()
+    with sqlite3.connect("run.db") as journal:
+        [(batch,)] = journal.execute("SELECT id FROM harness_batches")
+        journal.executemany(
+            "INSERT INTO harness_items VALUES (?, ?, ?, ?, ?)",
+            (
+                (at + 1, batch, digest_of_key(batch, key), key, codec.hash_input(content))
+                for at in range(1, KEPT)
+                for key, content in [(key_to_json(str(at)), [record(at), None])]
+            ),
+        )
+        journal.executemany(
+            "INSERT INTO harness_attempts VALUES (?, ?, 1, 0, 0)",
+            ((2 * at + 2, at + 1) for at in range(1, KEPT)),
+        )
+        journal.executemany(
+            "INSERT INTO harness_endings VALUES (?, ?, ?, 1, 'ok', 1, 0, 1, 1, ?, NULL, NULL, 0, "
+            "0, NULL, NULL)",
+            ((2 * at + 3, at + 1, 2 * at + 2, str(at)) for at in range(1, KEPT)),
+        )
+    journal.close()
+    with Path("in.jsonl").open("w") as lines:
+        lines.writelines(json.dumps(record(at)) + "\n" for at in range(KEPT + 10))
+    sys.modules.pop("agent", None)
+    begun = time.process_time()
+    assert main(words) == 0
+    [(first, written)] = sys.modules["agent"].calls
+    assert written <= WRITTEN_AT_MOST
+    assert first - begun < RESUMING_SECONDS
+    with Path("out.jsonl").open() as results:
+        values = [json.loads(line)["value"] for line in results]
+    assert values[:KEPT] == list(range(KEPT))
+    assert sorted(values[KEPT:]) == list(range(KEPT, KEPT + 10))

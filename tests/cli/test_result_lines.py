@@ -52,7 +52,8 @@ async def test_what_is_held_in_the_end_is_written(tmp_path: Path) -> None:
 async def test_lines_without_an_order_are_written_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     with LineWriter(create(path)) as writer:
-        lines = ResultLines(writer, kept=1, kept_first=False)
+        lines = ResultLines(writer, kept_first=False)
+        lines.expect(1)
         await lines.write(b"new\n", is_kept=False)
         await lines.write(b"kept\n", is_kept=True)
         assert path.read_bytes() == b"new\nkept\n"
@@ -73,7 +74,8 @@ async def test_a_full_disk_takes_whole_lines_or_none(
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     path = tmp_path / "out.jsonl"
     with LineWriter(create(path)) as writer:
-        lines = ResultLines(writer, kept=1, folder=tmp_path)
+        lines = ResultLines(writer, folder=tmp_path)
+        lines.expect(1)
         await lines.write(b"new 1\n", is_kept=False)
         with pytest.raises(OSError, match="No space"):
             await lines.write(b"new 2\n", is_kept=False)
