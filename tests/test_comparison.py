@@ -1,8 +1,9 @@
 """The comparison with other libraries: its programs, its record and its page say the same."""
 
-import importlib.util
 import runpy
 import time
+from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,14 @@ from tests.scale import PATIENCE_SECONDS
 ALL = [(feature, place) for feature in _record.FEATURES for place in _record.programs(feature)]
 IN_PROCESS = ("here", "on_trio", "on_anyio", "on_aiometer", "on_asyncio")
 """Those that start in no time. The others import for seconds; see the marker `full`."""
-MARKS = {
+MARKS: dict[str, Any] = {
     **dict.fromkeys(("limits", "schedules", "seeing", "source"), pytest.mark.slow),
+    "approval": pytest.mark.slow,
     "resume": pytest.mark.long,  # It starts two processes.
+    "workers": [
+        pytest.mark.long,
+        pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray"),
+    ],
 }
 
 HERE = [pytest.param(*each, marks=MARKS.get(each[0], [])) for each in ALL if each[1] in IN_PROCESS]
@@ -24,7 +30,7 @@ ELSEWHERE = [each for each in ALL if each[1] not in IN_PROCESS]
 def needs(place: str) -> None:
     """Skip the test where the library of this place isn't installed."""
     name, module, _ = _record.PLACES[place]
-    if importlib.util.find_spec(module.partition(".")[0]) is None:
+    if find_spec(module.partition(".")[0]) is None:
         pytest.skip(f"{name} isn't installed here; `make compare` does that")
 
 

@@ -38,6 +38,8 @@ FEATURES = (
     "failures",
     "limits",
     "resume",
+    "workers",
+    "approval",
     "source",
     "schedules",
     "seeing",

@@ -55,7 +55,7 @@ def look_as_page(address: str, looks: list[int], begun: threading.Event) -> None
 
 
 def ratio(alone: list[float], looked_at: list[float]) -> float:
-    """Compare the least of all rounds, and each round: what else the machine does only ever adds."""
+    """Compare the least of all, and each round: what else the machine does only ever adds."""
     ratios = [one / other for one, other in zip(looked_at, alone, strict=True)]
     return min(min(looked_at) / min(alone), statistics.median(ratios))
 
