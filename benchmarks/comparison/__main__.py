@@ -30,7 +30,8 @@ def run(chosen: list[str]) -> None:
             for what, value in printed[place].items():
                 print(f"  {what}: {value}", flush=True)
             places = [place for place in _record.PLACES if place in printed]
-            record["programs"][feature] = {place: printed[place] for place in places}
+            ran = record["programs"] | {feature: {place: printed[place] for place in places}}
+            record["programs"] = {one: ran[one] for one in _record.FEATURES if one in ran}
             _record.write(record)
 
 

@@ -73,7 +73,7 @@ def parsed(output: str) -> Printed:
     printed: Printed = {}
     for line in output.splitlines():
         what, colon, value = line.partition(": ")
-        if colon:
+        if colon and not line.startswith("\x1b"):  # Ray's own words are in colour.
             measured = what.startswith("~ ")
             printed[what.removeprefix("~ ")] = MEASURED * measured + value
     return printed
