@@ -7,8 +7,9 @@ with a small value.
 
 With one run there is nothing to share, so that row shows the cost of going to the thread and back:
 two threads are woken, which takes 55 µs in total if the processors are awake, and 110 µs if they
-sleep between two records, as on an otherwise idle machine. So one run is also compared with just
-that round trip: a thread that makes each row of a queue durable, and tells trio.
+sleep between two records, as on an otherwise idle machine. The faster the disk, the more of the
+time that is. So one run has its budget against just that round trip: a thread that makes each row
+of a queue durable, and tells trio.
 
 With 64, the time that one record takes is shown too: 99 of 100 take less. A record that comes
 during a commit waits for that one and its own, so the time of two commits (99 of 100 of the floor's
@@ -65,8 +66,8 @@ VALUE = '{"label": "billing", "confidence": 0.93}'
 SHORT_SECONDS, LONG_SECONDS = 0.01, 0.1
 LIMIT = 100
 
-BUDGETS = {1: 0.62, 8: 3.1, 64: 7.8}
-"""4,000, 20,000 and 50,000 records a second, on a disk that makes 6,400 single commits a second."""
+BUDGETS = {8: 3.1, 64: 7.8}
+"""20,000 and 50,000 records a second, on a disk that makes 6,400 single commits a second."""
 
 BARE_BUDGET = 0.8
 """Encoding the value, the journal's own bookkeeping and its check of the file may cost a fifth."""
@@ -117,13 +118,14 @@ def rows(*, quick: bool) -> Iterator[Row]:
             effects.append(trio.run(effects_a_second, next(fresh), RUNS[-1], seconds) / floor)
         for runs in RUNS:
             them = f"{runs} runs" if runs > 1 else "1 run"
-            yield at_least(
-                f"journal, awaited records a second, {them} / one commit each",
-                BUDGETS[runs],
-                Measured.of(ratios[runs]),
-                note=f"{statistics.median(rates[runs]):,.0f} against "
-                f"{statistics.median(floors):,.0f} a second",
-            )
+            what = f"journal, awaited records a second, {them} / one commit each"
+            ratio = Measured.of(ratios[runs])
+            mine, its = statistics.median(rates[runs]), statistics.median(floors)
+            note = f"{mine:,.0f} against {its:,.0f} a second"
+            if runs in BUDGETS:
+                yield at_least(what, BUDGETS[runs], ratio, note=note)
+            else:
+                yield for_comparison(what, ratio, note=note)
         yield at_least(
             "journal, awaited records a second, 1 run / by a bare thread",
             BARE_BUDGET,
