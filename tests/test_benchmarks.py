@@ -86,7 +86,6 @@ BUDGETS = (
     ("reserve + settle, 1 dimension, alone / a request to pyrate-limiter", "–"),
     ("reserve + settle, 1 dimension, alone / a request to throttled-py", "–"),
     ("reserve + settle, 1 dimension, alone / a request to limits", "–"),
-    ("journal, awaited records a second, 1 run / one commit each", "≥ 0.62 ×"),
     ("journal, awaited records a second, 1 run / by a bare thread", "≥ 0.8 ×"),
     ("journal, awaited records a second, 8 runs / one commit each", "≥ 3.1 ×"),
     ("journal, awaited records a second, 64 runs / one commit each", "≥ 7.8 ×"),
