@@ -288,6 +288,14 @@ def test_every_example_has_a_test(example: Path) -> None:
         assert "promised_output(" in tests.read_text(encoding="utf-8")
 
 
+def test_the_table_of_what_shows_what_has_all_tests_and_no_others() -> None:
+    page = (DOCS / "explanations" / "index.md").read_text(encoding="utf-8")
+    named = re.findall(r"\btests/[\w/]*\w(?:\.py)?", page)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    folders = {one.parent.relative_to(ROOT).parts[1] for one in ROOT.glob("tests/*/**/test_*.py")}
+    assert [one for one in folders - {"support"} if f"tests/{one}" not in page] == []
+
+
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_a_change_says_its_kind_in_its_name(change: Path) -> None:
     """`docs/changes/README.md` says how an entry is named and written."""
