@@ -226,7 +226,7 @@ def test_first_and_sample_choose_records_and_keep_their_index() -> None:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(folder: Path) -> None:
-    """A million lines must need no more than a thousand; results and records pile up nowhere."""
+    """A million lines must need no more than some thousand; results and records pile up nowhere."""
 
     def peak_bytes(count: int) -> int:
         Path("in.jsonl").write_text(
@@ -241,7 +241,7 @@ def test_memory_does_not_grow_with_the_input(folder: Path) -> None:
 
     (folder / "agent.py").write_text("async def forget(record): ...\n")
     peak_bytes(100)  # What is imported, compiled and cached at the first time doesn't count.
-    small, large = peak_bytes(1_000), peak_bytes(8_000)
+    small, large = peak_bytes(3_000), peak_bytes(10_000)  # Both fill what is read ahead.
     # The records alone would be 7,000 * 600 bytes more.
     assert large - small < 500_000
 

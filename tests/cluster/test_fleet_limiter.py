@@ -93,7 +93,8 @@ async def test_places_are_shared(file: Path, autojump_clock: MockClock) -> None:
         async with trio.open_nursery() as nursery:
             for limiter in (first, second) * 3:
                 nursery.start_soon(hold, limiter)
-        assert trio.current_time() - began == pytest.approx(20, rel=0.05)
+        # Or a second more, if one task of the six is left with two turns in the end.
+        assert 20 <= trio.current_time() - began < 21.5
         assert (first.statistics().in_flight, second.statistics().in_flight) == (0, 0)
     assert most == 3
 
