@@ -408,7 +408,13 @@ def test_what_waits_for_the_outside_is_never_said_to_be_tried_in_every_order() -
         if outside:
             loop = asyncio.get_running_loop()
             called = asyncio.Event()
-            threading.Timer(0.001, loop.call_soon_threadsafe, [called.set]).start()
+
+            def call_once_awaited() -> None:
+                while not called._waiters:
+                    time.sleep(0.001)
+                loop.call_soon_threadsafe(called.set)
+
+            threading.Thread(target=call_once_awaited).start()
             await called.wait()
 
     for outside in (False, True):
