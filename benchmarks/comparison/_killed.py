@@ -6,32 +6,13 @@ process is killed, after all ten had time to become durable.
 
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
-from pathlib import Path
+
+from benchmarks.comparison._processes import first_time, note, notes_of
 
 ITEMS = range(20)
 AT_ONCE = 4
 DONE_BEFORE = 10
-
-_folder = os.environ.get("COMPARISON_FOLDER", "")
-
-
-def folder() -> Path:
-    """Return the folder that both processes share."""
-    return Path(_folder)
-
-
-def is_child() -> bool:
-    """Return whether this is one of the two processes that work."""
-    return bool(_folder)
-
-
-def first_time() -> bool:
-    """Return whether this is the process that will be killed."""
-    return os.environ["COMPARISON_TIME"] == "first"
 
 
 def begin(number: int) -> bool:
@@ -59,33 +40,13 @@ def end(number: int) -> int:
     return number
 
 
-def note(line: str) -> None:
-    """Append to what both processes have done, in one write."""
-    with (folder() / f"notes-{os.environ['COMPARISON_TIME']}").open("a") as notes:
-        notes.write(f"{line}\n")
-
-
-def run_twice(module: str) -> None:
+def show(module: str) -> None:
     """Run the module in two processes, and print what the second one did."""
-    with tempfile.TemporaryDirectory() as where:
-        for time in ("first", "second"):
-            child = {**os.environ, "COMPARISON_FOLDER": where, "COMPARISON_TIME": time}
-            process = subprocess.run(
-                [sys.executable, "-m", module], env=child, capture_output=True, text=True
-            )
-            wanted = -signal.SIGKILL if time == "first" else 0
-            assert process.returncode == wanted, process.stderr
-        begun, ended = (
-            [
-                {
-                    int(line.split()[1])
-                    for line in (Path(where) / f"notes-{time}").read_text().splitlines()
-                    if line.startswith(kind)
-                }
-                for time in ("first", "second")
-            ]
-            for kind in ("begun", "ended")
-        )
+    both = list(notes_of(module, first_status=-signal.SIGKILL))
+    begun, ended = (
+        [{int(line.split()[1]) for line in notes if line.startswith(kind)} for notes in both]
+        for kind in ("begun", "ended")
+    )
     in_flight = begun[0] - ended[0]
     print(f"done before the kill, and run again: {len(ended[0] & begun[1])} of {len(ended[0])}")
     print(f"in flight, and run again: {len(in_flight & begun[1])} of {len(in_flight)}")

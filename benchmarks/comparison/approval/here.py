@@ -3,7 +3,7 @@
 import trio
 
 import harness
-from benchmarks.comparison import _approval
+from benchmarks.comparison import _approval, _processes
 from harness.agents import Agent, tool
 from harness.journal import edit_journal, open_journal
 from harness.models import FunctionModel, ModelRequest, ModelResponse, ToolCall
@@ -11,13 +11,13 @@ from harness.models import FunctionModel, ModelRequest, ModelResponse, ToolCall
 
 @tool(approve=True)
 async def refund(order: int, usd: int) -> str:
-    _approval.called("tool")
+    _processes.note("tool")
     await trio.lowlevel.checkpoint()
     return "paid"
 
 
 def model(request: ModelRequest) -> ModelResponse | str:
-    _approval.called("model")
+    _processes.note("model")
     if request.messages[-1].role == "tool":
         return _approval.DONE
     return ModelResponse(tool_calls=[ToolCall("1", _approval.TOOL, _approval.ARGUMENTS)])
@@ -31,8 +31,8 @@ async def answer(question: str) -> str:
 
 
 async def main() -> None:
-    file = _approval.folder() / "journal.db"
-    if not _approval.first_time():
+    file = _processes.folder() / "journal.db"
+    if not _processes.first_time():
         with edit_journal(file) as editor:
             editor.answer("refunds", _approval.QUESTION, True)
     async with open_journal(file) as journal:
@@ -47,7 +47,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if _approval.is_child():
+    if _processes.is_child():
         trio.run(main)
     else:
-        _approval.run_twice("benchmarks.comparison.approval.here", kept="the journal")
+        _approval.show("benchmarks.comparison.approval.here", kept="the journal")

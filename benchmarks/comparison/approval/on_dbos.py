@@ -8,7 +8,7 @@ import time
 
 from dbos import DBOS, SetWorkflowID
 
-from benchmarks.comparison import _approval
+from benchmarks.comparison import _approval, _processes
 
 asked = False
 
@@ -16,14 +16,14 @@ asked = False
 @DBOS.step()
 def model() -> str:
     global asked
-    _approval.called("model")
+    _processes.note("model")
     asked = True
     return _approval.DONE
 
 
 @DBOS.step()
 def refund() -> str:
-    _approval.called("tool")
+    _processes.note("tool")
     return "paid"
 
 
@@ -37,10 +37,10 @@ def answer() -> str:
 
 
 def main() -> None:
-    url = f"sqlite:///{_approval.folder()}/dbos.sqlite"
+    url = f"sqlite:///{_processes.folder()}/dbos.sqlite"
     DBOS(config={"name": "comparison", "system_database_url": url, "log_level": "ERROR"})
     DBOS.launch()
-    if _approval.first_time():
+    if _processes.first_time():
         with SetWorkflowID("refund"):
             DBOS.start_workflow(answer)
         while not asked:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if _approval.is_child():
+    if _processes.is_child():
         main()
     else:
-        _approval.run_twice("benchmarks.comparison.approval.on_dbos", kept="its database")
+        _approval.show("benchmarks.comparison.approval.on_dbos", kept="its database")

@@ -9,7 +9,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
-from benchmarks.comparison import _approval
+from benchmarks.comparison import _approval, _processes
 
 
 class State(TypedDict, total=False):
@@ -19,19 +19,19 @@ class State(TypedDict, total=False):
 
 
 def ask(state: State) -> State:
-    _approval.called("model")
+    _processes.note("model")
     return {"wanted": _approval.ARGUMENTS}
 
 
 def refund(state: State) -> State:
     if not interrupt(state["wanted"]):
         return {"paid": "refused"}
-    _approval.called("tool")
+    _processes.note("tool")
     return {"paid": "paid"}
 
 
 def tell(state: State) -> State:
-    _approval.called("model")
+    _processes.note("model")
     return {"said": _approval.DONE}
 
 
@@ -44,16 +44,16 @@ builder.add_edge("refund", "tell")
 
 
 def main() -> None:
-    with SqliteSaver.from_conn_string(str(_approval.folder() / "checkpoints.sqlite")) as saver:
+    with SqliteSaver.from_conn_string(str(_processes.folder() / "checkpoints.sqlite")) as saver:
         graph = builder.compile(checkpointer=saver)
-        given: Any = {} if _approval.first_time() else Command(resume=True)
+        given: Any = {} if _processes.first_time() else Command(resume=True)
         graph.invoke(given, {"configurable": {"thread_id": "refund"}})
 
 
 if __name__ == "__main__":
-    if _approval.is_child():
+    if _processes.is_child():
         main()
     else:
-        _approval.run_twice(
+        _approval.show(
             "benchmarks.comparison.approval.on_langgraph", kept="a checkpointer's database"
         )

@@ -11,12 +11,12 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from benchmarks.comparison import _approval
+from benchmarks.comparison import _approval, _processes
 
 
 class Scripted(Model):
     async def get_response(self, *args: Any, **named: Any) -> Any:
-        _approval.called("model")
+        _processes.note("model")
         if any(item.get("type") == "function_call_output" for item in named["input"]):
             text = ResponseOutputText(annotations=[], text=_approval.DONE, type="output_text")
             said: Any = ResponseOutputMessage(
@@ -37,7 +37,7 @@ class Scripted(Model):
 
 @function_tool(needs_approval=True)
 async def refund(order: int, usd: int) -> str:
-    _approval.called("tool")
+    _processes.note("tool")
     return "paid"
 
 
@@ -45,9 +45,9 @@ agent = Agent("refunds", tools=[refund], model=Scripted())
 
 
 async def main() -> None:
-    file = _approval.folder() / "state.json"
+    file = _processes.folder() / "state.json"
     quiet = RunConfig(tracing_disabled=True)
-    if _approval.first_time():
+    if _processes.first_time():
         result = await Runner.run(agent, _approval.QUESTION, run_config=quiet)
         file.write_text(result.to_state().to_string())
         return
@@ -58,9 +58,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if _approval.is_child():
+    if _processes.is_child():
         asyncio.run(main())
     else:
-        _approval.run_twice(
+        _approval.show(
             "benchmarks.comparison.approval.on_openai_agents", kept="its state, which you store"
         )

@@ -13,11 +13,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import FunctionModel
 
-from benchmarks.comparison import _approval
+from benchmarks.comparison import _approval, _processes
 
 
 def model(messages: list[Any], info: Any) -> ModelResponse:
-    _approval.called("model")
+    _processes.note("model")
     if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
         return ModelResponse(parts=[TextPart(_approval.DONE)])
     return ModelResponse(parts=[ToolCallPart(_approval.TOOL, _approval.ARGUMENTS, "1")])
@@ -28,13 +28,13 @@ agent = Agent(FunctionModel(model), output_type=[str, DeferredToolRequests])
 
 @agent.tool_plain(requires_approval=True)
 async def refund(order: int, usd: int) -> str:
-    _approval.called("tool")
+    _processes.note("tool")
     return "paid"
 
 
 async def main() -> None:
-    file = _approval.folder() / "messages.json"
-    if _approval.first_time():
+    file = _processes.folder() / "messages.json"
+    if _processes.first_time():
         file.write_bytes((await agent.run(_approval.QUESTION)).all_messages_json())
         return
     await agent.run(
@@ -44,9 +44,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if _approval.is_child():
+    if _processes.is_child():
         asyncio.run(main())
     else:
-        _approval.run_twice(
+        _approval.show(
             "benchmarks.comparison.approval.on_pydantic_ai", kept="its messages, which you store"
         )

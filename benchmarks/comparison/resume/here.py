@@ -4,7 +4,7 @@ import trio
 import trio.testing
 
 import harness
-from benchmarks.comparison import _killed
+from benchmarks.comparison import _killed, _processes
 from harness.journal import open_journal
 
 
@@ -16,7 +16,7 @@ async def agent(number: int) -> int:
 
 async def main() -> None:
     async with (
-        open_journal(str(_killed.folder() / "journal.db")) as journal,
+        open_journal(str(_processes.folder() / "journal.db")) as journal,
         harness.open_fan_out(
             agent, _killed.ITEMS, limit=_killed.AT_ONCE, journal=journal, key=str, name="nightly"
         ) as results,
@@ -24,13 +24,13 @@ async def main() -> None:
         read = 0
         async for _ in results:  # What is read here is on the disk.
             read += 1
-            if read == _killed.DONE_BEFORE and _killed.first_time():
+            if read == _killed.DONE_BEFORE and _processes.first_time():
                 await trio.testing.wait_all_tasks_blocked()
                 _killed.kill()
 
 
 if __name__ == "__main__":
-    if _killed.is_child():
+    if _processes.is_child():
         trio.run(main)
     else:
-        _killed.run_twice("benchmarks.comparison.resume.here")
+        _killed.show("benchmarks.comparison.resume.here")

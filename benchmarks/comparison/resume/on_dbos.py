@@ -4,7 +4,7 @@ import time
 
 from dbos import DBOS, SetWorkflowID
 
-from benchmarks.comparison import _killed
+from benchmarks.comparison import _killed, _processes
 
 
 @DBOS.step()
@@ -20,7 +20,7 @@ def one(number: int) -> int:
 
 
 def main() -> None:
-    url = f"sqlite:///{_killed.folder()}/dbos.sqlite"
+    url = f"sqlite:///{_processes.folder()}/dbos.sqlite"
     DBOS(config={"name": "comparison", "system_database_url": url, "log_level": "ERROR"})
     DBOS.launch()
     DBOS.register_queue("items", concurrency=_killed.AT_ONCE, polling_interval_sec=0.1)
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if _killed.is_child():
+    if _processes.is_child():
         main()
     else:
-        _killed.run_twice("benchmarks.comparison.resume.on_dbos")
+        _killed.show("benchmarks.comparison.resume.on_dbos")

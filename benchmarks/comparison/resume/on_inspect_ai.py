@@ -8,7 +8,7 @@ from inspect_ai.dataset import Sample
 from inspect_ai.log import list_eval_logs
 from inspect_ai.solver import Generate, TaskState, solver
 
-from benchmarks.comparison import _killed
+from benchmarks.comparison import _killed, _processes
 
 
 @solver
@@ -29,8 +29,8 @@ def nightly() -> Task:
 
 
 def main() -> None:
-    logs = str(_killed.folder() / "logs")
-    if _killed.first_time():
+    logs = str(_processes.folder() / "logs")
+    if _processes.first_time():
         eval(
             nightly(),
             model="mockllm/model",
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if _killed.is_child():
+    if _processes.is_child():
         main()
     else:
-        _killed.run_twice("benchmarks.comparison.resume.on_inspect_ai")
+        _killed.show("benchmarks.comparison.resume.on_inspect_ai")

@@ -8,7 +8,7 @@ import asyncio
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.func import entrypoint, task
 
-from benchmarks.comparison import _killed
+from benchmarks.comparison import _killed, _processes
 
 slots = asyncio.Semaphore(_killed.AT_ONCE)
 
@@ -22,7 +22,7 @@ async def step(number: int) -> int:
 
 
 async def main() -> None:
-    path = str(_killed.folder() / "checkpoints.sqlite")
+    path = str(_processes.folder() / "checkpoints.sqlite")
     async with AsyncSqliteSaver.from_conn_string(path) as saver:
 
         @entrypoint(checkpointer=saver)
@@ -30,11 +30,11 @@ async def main() -> None:
             return list(await asyncio.gather(*(step(number) for number in items)))
 
         config = {"configurable": {"thread_id": "nightly"}}
-        await batch.ainvoke(list(_killed.ITEMS) if _killed.first_time() else None, config)
+        await batch.ainvoke(list(_killed.ITEMS) if _processes.first_time() else None, config)
 
 
 if __name__ == "__main__":
-    if _killed.is_child():
+    if _processes.is_child():
         asyncio.run(main())
     else:
-        _killed.run_twice("benchmarks.comparison.resume.on_langgraph")
+        _killed.show("benchmarks.comparison.resume.on_langgraph")

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from benchmarks.comparison import _workers
+from benchmarks.comparison import _processes, _workers
 
 
 async def one(record: dict[str, Any]) -> int:
@@ -29,6 +29,7 @@ def main() -> None:
             text=True,
             capture_output=True,
             check=True,
+            timeout=_processes.SECONDS_AT_MOST,
         )
         results = (Path(folder) / "out.jsonl").read_text().splitlines()
         values = [json.loads(line)["value"] for line in results]
